@@ -1,0 +1,115 @@
+"""What can go wrong, one class for each situation, all under SessionDBError.
+
+Three kinds, never mixed: the caller asked wrongly (LookupError, ValueError), try again (DatabaseBusyError), and damage
+(NotADatabaseError, DamagedDatabaseError). Each builds its own message from the facts it carries and says what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+
+class SessionDBError(Exception):
+    """Root of every error that sessiondb raises on purpose."""
+
+
+class SessionNotFoundError(SessionDBError, LookupError):
+    """No session answers to the reference `ref`."""
+
+    def __init__(self, ref: str) -> None:
+        self.ref = ref
+        super().__init__(f"no session answers to {ref!r}: give a session id, the start of one, or a path it was seen under")
+
+
+class AmbiguousSessionError(SessionDBError, LookupError):
+    """Several sessions answer to `ref`; `candidates` are their lines for people, each with a path that tells them apart."""
+
+    def __init__(self, ref: str, candidates: Sequence[str]) -> None:
+        self.ref, self.candidates = ref, tuple(candidates)
+        shown = "".join(f"\n  {line}" for line in self.candidates)
+        super().__init__(f"{ref!r} fits {len(self.candidates)} sessions; give more of the id, or a path:{shown}")
+
+
+class EntryNotFoundError(SessionDBError, LookupError):
+    """The session has no entry of that id (the text is the clients')."""
+
+    def __init__(self, entry_id: str) -> None:
+        self.entry_id = entry_id
+        super().__init__(f"Entry {entry_id} not found")
+
+
+class ExportExistsError(SessionDBError, FileExistsError):
+    """The target of an export is there already and was left as it is."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        super().__init__(f"{path} exists and was left as it is; choose another name or replace it with --force")
+
+
+class BadQueryError(SessionDBError, ValueError):
+    """SQLite refused the text of a query, or the query would write."""
+
+
+class DatabaseBusyError(SessionDBError, TimeoutError):
+    """Another process held the database longer than the timeout; nothing was changed."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{path} is in use by another process that did not finish in time; nothing was changed, try again")
+
+
+class DatabaseUnavailableError(SessionDBError, OSError):
+    """The database cannot be opened or written: missing, no permission, disk full."""
+
+
+class ReadOnlyError(SessionDBError, PermissionError):
+    """A write was asked of a database that was opened read-only."""
+
+
+class NotADatabaseError(SessionDBError, ValueError):
+    """The file is no SQLite database, or one of another program. It was left as it is."""
+
+    def __init__(self, path: str, what: str) -> None:
+        self.path = path
+        super().__init__(f"{path} {what}; it was left as it is. Name another file with --db or SESSIONDB_DB")
+
+
+class SchemaTooNewError(SessionDBError, ValueError):
+    """The database was written by a newer sessiondb whose tables this one cannot read."""
+
+    def __init__(self, path: str, revision: str) -> None:
+        self.path, self.revision = path, revision
+        super().__init__(f"{path} has schema {revision}, which this version does not know and cannot read; upgrade sessiondb")
+
+
+class DamagedDatabaseError(SessionDBError, ValueError):
+    """SQLite found damage in the file."""
+
+    def __init__(self, path: str, what: str) -> None:
+        self.path = path
+        super().__init__(f"{path} is damaged ({what}); keep it and its -wal file, and export what can still be read")
+
+
+class SessionDBWarning(UserWarning):
+    """Something to know that did not stop the work."""
+
+
+@contextmanager
+def sqlite_errors(path: str) -> Iterator[None]:
+    """Turn what apsw raises inside the block into ours; the only place where that happens."""
+    try:
+        yield
+    except (apsw.BusyError, apsw.LockedError) as error:
+        raise DatabaseBusyError(path) from error
+    except apsw.NotADBError as error:
+        raise NotADatabaseError(path, "is no SQLite database") from error
+    except (apsw.CorruptError, apsw.FormatError) as error:
+        raise DamagedDatabaseError(path, str(error)) from error
+    except apsw.ReadOnlyError as error:
+        raise ReadOnlyError(f"{path} is open read-only or may not be written: {error}") from error
+    except (apsw.CantOpenError, apsw.PermissionsError, apsw.FullError, apsw.IOError) as error:
+        raise DatabaseUnavailableError(f"{path} cannot be used: {error}") from error

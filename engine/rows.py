@@ -1,0 +1,244 @@
+"""Writes and reads the rows of sessions, lines, entries and faults. Callers hold the transaction."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Iterator
+from typing import Any, Final
+
+import apsw
+
+from sessiondb.connection import transaction
+from sessiondb.lines import Indexer, Place, Rows
+from sessiondb.metadata import Metadata
+from sessiondb.schema import LAST_SLOT, SLOT_BITS
+from sessiondb.untangle import untangle
+
+RESERVE_SESSION_KEYS = "UPDATE counter SET next = next + :amount WHERE name = 'session' RETURNING next - :amount"
+
+INSERT_SESSION = """
+INSERT INTO session (
+  pk, id, dialect, dialect_reason, version, message_count, entry_count, line_count, slot_count, fault_count, byte_count,
+  digest, imported_bytes, id_hint, dialect_given, dialect_hint, fold, imported_ms, staged_by
+)
+VALUES (
+  :pk, '', '', '', 0, 0, 0, 0, 0, 0, 0,
+  x'', 0, :id_hint, :dialect_given, :dialect_hint, '', :imported_ms, :staged_by
+)
+"""
+
+UPDATE_SESSION = """
+UPDATE session SET
+  id = :id, dialect = :dialect, dialect_reason = :dialect_reason, version = :version, cwd = :cwd, title = :title,
+  first_message = :first_message, parent_session = :parent_session, created_ms = :created_ms,
+  modified_ms = :modified_ms, message_count = :message_count, entry_count = :entry_count, line_count = :line_count,
+  slot_count = :slot_count, fault_count = :fault_count, byte_count = :byte_count, digest = :digest,
+  imported_bytes = :imported_bytes, fold = :fold, leaf_pk = :leaf_pk, imported_ms = :imported_ms, staged_by = NULL
+WHERE pk = :pk
+"""
+
+# Positional parameters in the three statements that run once a line: named ones would cost a dictionary each.
+INSERT_LINE = "INSERT INTO line (pk, raw) VALUES (?1, CASE WHEN ?3 THEN CAST(?2 AS TEXT) ELSE ?2 END)"
+
+INSERT_ENTRY = """
+INSERT INTO entry (
+  pk, session_pk, entry_id, parent_id, parent_pk, depth, type, time_ms,
+  role, provider, model, tool, stop_reason, input, output, cache_read, cache_write, cost
+)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+INSERT_FAULT = "INSERT INTO fault (session_pk, line, offset, kind, message) VALUES (?, ?, ?, ?, ?)"
+
+INSERT_BLOB_REFERENCE = "INSERT OR IGNORE INTO blob_reference (session_pk, hash) VALUES (?, ?)"
+
+SELECT_LINES = "SELECT CAST(raw AS BLOB) FROM line WHERE pk BETWEEN :first AND :last ORDER BY pk"
+
+SELECT_PLACE = "SELECT slot_count, line_count, byte_count, fold FROM session WHERE pk = :pk"
+
+SELECT_POSITIONS = "SELECT pk, entry_id, depth FROM entry WHERE pk BETWEEN :first AND :last ORDER BY pk"
+
+DELETE_SESSION = "DELETE FROM session WHERE pk = :pk"
+DELETE_ENTRIES = "DELETE FROM entry WHERE pk BETWEEN :first AND :last"
+DELETE_LINES = "DELETE FROM line WHERE pk BETWEEN :first AND :last"
+DELETE_FAULTS = "DELETE FROM fault WHERE session_pk = :pk"
+DELETE_BLOB_REFERENCES = "DELETE FROM blob_reference WHERE session_pk = :pk"
+
+SELECT_STAGED = "SELECT pk, staged_by FROM session WHERE staged_by IS NOT NULL ORDER BY pk"
+
+KEYS_AT_ONCE: Final = 256
+
+THIS_RUN: Final = uuid.uuid4().hex
+
+
+def key_range(session_pk: int) -> dict[str, int]:
+    """The keys that the session's lines and entries can have."""
+    first = session_pk << SLOT_BITS
+    return {"first": first, "last": first + LAST_SLOT}
+
+
+def reserve_session_keys(db: apsw.Connection, amount: int = KEYS_AT_ONCE) -> Iterator[int]:
+    """Session keys that nobody else will use; gaps do no harm. A transaction of its own."""
+    first = db.execute(RESERVE_SESSION_KEYS, {"amount": amount}).get
+    return iter(range(first, first + amount))
+
+
+def owner() -> str:
+    """Who stages rows: this host, process, and run of it (process numbers come again)."""
+    return f"{socket.gethostname()} {os.getpid()} {THIS_RUN}"
+
+
+def stage_session(db: apsw.Connection, indexer: Indexer, now_ms: int) -> None:
+    """Insert the session's row, hidden from every view until `finish_session`."""
+    metadata = indexer.metadata
+    db.execute(
+        INSERT_SESSION,
+        {
+            "pk": indexer.session_pk,
+            "id_hint": metadata.id_hint,
+            "dialect_given": metadata.dialect_given,
+            "dialect_hint": metadata.dialect_hint,
+            "imported_ms": now_ms,
+            "staged_by": owner(),
+        },
+    )
+
+
+def write_rows(db: apsw.Connection, session_pk: int, rows: Rows) -> None:
+    """Insert what an Indexer derived."""
+    db.executemany(INSERT_LINE, rows.lines)
+    db.executemany(INSERT_ENTRY, rows.entries)
+    if rows.faults:
+        db.executemany(INSERT_FAULT, rows.faults)
+    if rows.blobs:
+        db.executemany(INSERT_BLOB_REFERENCE, [(session_pk, h) for h in sorted(rows.blobs)])
+
+
+def finish_session(
+    db: apsw.Connection, indexer: Indexer, *, digest: bytes, imported_bytes: int, now_ms: int
+) -> None:
+    """Write what is known of the whole session and make it visible; its rows must be written before."""
+    metadata, place, pk = indexer.metadata, indexer.place, indexer.session_pk
+    if metadata.tangled:
+        untangle(db, indexer)
+    dialect, reason = metadata.dialect
+    leaf = metadata.leaf_slot
+    db.execute(
+        UPDATE_SESSION,
+        {
+            "pk": pk,
+            "id": metadata.session_id,
+            "dialect": dialect,
+            "dialect_reason": reason,
+            "version": metadata.version,
+            "cwd": metadata.cwd,
+            "title": metadata.title,
+            "first_message": metadata.first_message,
+            "parent_session": metadata.parent_session,
+            "created_ms": metadata.created_ms,
+            "modified_ms": metadata.modified_ms,
+            "message_count": metadata.message_count,
+            "entry_count": metadata.entry_count,
+            "line_count": place.line,
+            "slot_count": place.slot,
+            "fault_count": metadata.fault_count,
+            "byte_count": place.offset,
+            "digest": digest,
+            "imported_bytes": imported_bytes,
+            "fold": metadata.to_json(),
+            "leaf_pk": None if leaf is None else (pk << SLOT_BITS) + leaf,
+            "imported_ms": now_ms,
+        },
+    )
+
+
+def resume(db: apsw.Connection, session_pk: int) -> Indexer:
+    """An Indexer that goes on where the stored session ends."""
+    slots, lines, offset, fold = _row(db, SELECT_PLACE, {"pk": session_pk})
+    place = Place(slot=slots, line=lines, offset=offset)
+    base = session_pk << SLOT_BITS
+    for pk, entry_id, depth in db.execute(SELECT_POSITIONS, key_range(session_pk)):
+        slot = pk - base
+        place.depths.extend([0] * (slot - len(place.depths)))
+        place.depths.append(depth)
+        if entry_id is not None:
+            place.slot_of[entry_id] = slot
+    return Indexer(session_pk, Metadata.from_json(fold), place, max_line=longest_line(db))
+
+
+def restart(db: apsw.Connection, session_pk: int) -> Indexer:
+    """An Indexer at the start of the stored session, keeping only what a file's place gave."""
+    old = Metadata.from_json(_row(db, SELECT_PLACE, {"pk": session_pk})[3])
+    fresh = Metadata(old.id_hint, old.dialect_given, old.dialect_hint)
+    return Indexer(session_pk, fresh, max_line=longest_line(db))
+
+
+def longest_line(db: apsw.Connection) -> int:
+    """The longest line that fits one value, its row's other bytes aside."""
+    return db.limit(apsw.SQLITE_LIMIT_LENGTH) - 1_000
+
+
+def read_slots(db: apsw.Connection, session_pk: int) -> Iterator[bytes]:
+    """The session's bytes, slot by slot in order."""
+    return (raw for (raw,) in db.execute(SELECT_LINES, key_range(session_pk)))
+
+
+def read_lines(db: apsw.Connection, session_pk: int) -> Iterator[bytes]:
+    """The session's bytes, line by line: the pieces of a line joined."""
+    parts: list[bytes] = []
+    for raw in read_slots(db, session_pk):
+        parts.append(raw)
+        if raw.endswith(b"\n"):
+            yield parts[0] if len(parts) == 1 else b"".join(parts)
+            parts.clear()
+    if parts:
+        yield b"".join(parts)
+
+
+def clear_derived(db: apsw.Connection, session_pk: int) -> None:
+    """Remove everything of a session but its row and where it came from."""
+    keys = key_range(session_pk)
+    db.execute(DELETE_ENTRIES, keys)
+    db.execute(DELETE_LINES, keys)
+    db.execute(DELETE_FAULTS, {"pk": session_pk})
+    db.execute(DELETE_BLOB_REFERENCES, {"pk": session_pk})
+
+
+def delete_session(db: apsw.Connection, session_pk: int) -> None:
+    """Remove a session and all that hangs on it."""
+    db.execute(DELETE_ENTRIES, key_range(session_pk))  # by range: the cascade alone would look each one up
+    db.execute(DELETE_SESSION, {"pk": session_pk})
+
+
+def remove_abandoned(db: apsw.Connection) -> int:
+    """Remove sessions whose import was killed half-way; those of a process that still runs are left alone."""
+    abandoned = [pk for pk, staged_by in db.execute(SELECT_STAGED).fetchall() if not _is_alive(staged_by)]
+    if abandoned:
+        with transaction(db):
+            for pk in abandoned:
+                delete_session(db, pk)
+    return len(abandoned)
+
+
+def _is_alive(staged_by: str) -> bool:
+    host, pid, run = staged_by.rsplit(" ", 2)
+    if host != socket.gethostname():
+        return True  # another host's process cannot be seen from here
+    if int(pid) == os.getpid():
+        return run == THIS_RUN
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _row(db: apsw.Connection, query: str, values: dict[str, Any]) -> tuple[Any, ...]:
+    row = db.execute(query, values).fetchone()
+    if row is None:
+        raise LookupError(f"no row for {values}")
+    return row

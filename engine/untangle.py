@@ -1,0 +1,100 @@
+"""Parents in the sessions where file order alone does not tell them: ids that come twice, parents that come later.
+
+Clients look an id up in an index where the last entry of the file wins. So do we, and then break what would loop: of
+the entries of a cycle the last in the file, the one that closed it, becomes a root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+import apsw
+
+from sessiondb.schema import LAST_SLOT, SLOT_BITS
+
+if TYPE_CHECKING:
+    from sessiondb.lines import Indexer
+
+SELECT_LINKS = """
+SELECT pk, entry_id, parent_id, parent_pk, depth FROM entry
+WHERE pk BETWEEN :first AND :last
+ORDER BY pk
+"""
+
+UPDATE_LINK = "UPDATE entry SET parent_pk = ?, depth = ? WHERE pk = ?"
+
+DELETE_TREE_FAULTS = "DELETE FROM fault WHERE session_pk = :pk AND kind IN ('unknown-parent', 'cycle')"
+
+COUNT_LINES_BEFORE = """
+SELECT count(*) FROM line
+WHERE pk BETWEEN :first AND :slot - 1 AND substr(CAST(raw AS BLOB), -1) = x'0a'
+"""
+
+SELECT_OFFSET = "SELECT coalesce(sum(length(CAST(raw AS BLOB))), 0) FROM line WHERE pk BETWEEN :first AND :slot - 1"
+
+INSERT_FAULT = "INSERT INTO fault (session_pk, line, offset, kind, message) VALUES (?, ?, ?, ?, ?)"
+
+NO_PARENT: Final = None
+
+
+def untangle(db: apsw.Connection, indexer: Indexer) -> None:
+    """Set parent and depth of every stored entry of the session, acyclic, and list what is wrong as faults."""
+    first = indexer.session_pk << SLOT_BITS
+    links = db.execute(SELECT_LINKS, {"first": first, "last": first + LAST_SLOT}).fetchall()
+    last_of = {entry_id: pk for pk, entry_id, *_ in links if entry_id is not None}
+    parents: dict[int, int | None] = {pk: last_of.get(parent) for pk, _, parent, _, _ in links}
+    cut = list(_closing_entries(parents))
+    for pk in cut:
+        parents[pk] = NO_PARENT
+    depths = _depths(parents)
+    db.executemany(
+        UPDATE_LINK,
+        [
+            (parents[pk], depths[pk], pk)
+            for pk, _, _, parent_pk, depth in links
+            if (parents[pk], depths[pk]) != (parent_pk, depth)
+        ],
+    )
+    removed = db.execute(DELETE_TREE_FAULTS, {"pk": indexer.session_pk}) and db.changes()
+    wrong = {pk: ("cycle", "its parents lead back to itself; a root here, where clients never return") for pk in cut}
+    for pk, _, parent, _, _ in links:
+        if parent is not None and parent not in last_of:
+            wrong[pk] = ("unknown-parent", f"no entry has its parent's id {parent:.40}; a root, as in the clients")
+    for pk, (kind, message) in sorted(wrong.items()):
+        keys = {"first": first, "slot": pk}
+        line = db.execute(COUNT_LINES_BEFORE, keys).get + 1
+        db.execute(INSERT_FAULT, (indexer.session_pk, line, db.execute(SELECT_OFFSET, keys).get, kind, message))
+    indexer.metadata.fault_count += len(wrong) - removed
+
+
+def _closing_entries(parents: Mapping[int, int | None]) -> Iterator[int]:
+    """The last entry of each cycle; every entry is walked over once."""
+    settled: set[int] = set()
+    for start in parents:
+        walk: list[int] = []
+        on_walk: set[int] = set()
+        at: int | None = start
+        while at is not None and at not in settled and at not in on_walk:
+            walk.append(at)
+            on_walk.add(at)
+            at = parents[at]
+        if at in on_walk:
+            yield max(walk[walk.index(at) :])
+        settled |= on_walk
+
+
+def _depths(parents: Mapping[int, int | None]) -> dict[int, int]:
+    """How many ancestors each entry has; the links must be acyclic."""
+    depths: dict[int, int] = {}
+    for start in parents:
+        walk: list[int] = []
+        at: int | None = start
+        while at is not None and at not in depths:
+            walk.append(at)
+            at = parents[at]
+        depth = -1 if at is None else depths[at]
+        for pk in reversed(walk):
+            depth += 1
+            depths[pk] = depth
+    return depths

@@ -1,0 +1,14 @@
+"""The shape of the database: keys, tables, views. Import `sessiondb.schema.tables` for the SQLAlchemy metadata."""
+
+from __future__ import annotations
+
+REVISION = "0001"
+"""The newest database revision this code knows; a test holds it equal to the newest file in migrations/versions."""
+
+APPLICATION_ID = 0x73657364
+"""`PRAGMA application_id` of our databases ("sesd"), so that another program's file is never taken for ours."""
+
+SLOT_BITS = 32
+"""A line's key is its session's key shifted left by this, plus its slot (0, 1, 2 …) in the session."""
+
+LAST_SLOT = (1 << SLOT_BITS) - 1

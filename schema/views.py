@@ -1,0 +1,47 @@
+"""The views other programs may rely on: readable by any SQLite tool, no function of ours inside. Meaning: SCHEMA.md."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SESSIONS: Final = """
+CREATE VIEW sessions AS
+SELECT pk, id, dialect, dialect_reason, version, cwd, title, first_message, parent_session, created_ms, modified_ms,
+       message_count, entry_count, line_count, fault_count, byte_count, leaf_pk, grown_from, replaced_from, superseded,
+       imported_ms
+FROM session
+WHERE staged_by IS NULL
+"""
+
+ENTRIES: Final = """
+CREATE VIEW entries AS
+SELECT pk, session_pk, entry_id, parent_id, parent_pk, depth, type, time_ms, role, provider, model, tool, stop_reason,
+       input, output, cache_read, cache_write, cost
+FROM entry
+WHERE session_pk NOT IN (SELECT pk FROM session WHERE staged_by IS NOT NULL)
+"""
+
+FAULTS: Final = """
+CREATE VIEW faults AS
+SELECT session_pk, line, offset, kind, message
+FROM fault
+WHERE session_pk NOT IN (SELECT pk FROM session WHERE staged_by IS NOT NULL)
+"""
+
+SOURCES: Final = """
+CREATE VIEW sources AS
+SELECT CAST(path AS TEXT) AS path, session_pk, size, seen_ms, gone_ms
+FROM source
+"""
+
+VIEWS: Final = {"sessions": SESSIONS, "entries": ENTRIES, "faults": FAULTS, "sources": SOURCES}
+
+# A line carries its session in its key, not in a column that could cascade.
+DELETE_LINES: Final = """
+CREATE TRIGGER session_deletes_its_lines AFTER DELETE ON session
+BEGIN
+  DELETE FROM line WHERE pk BETWEEN old.pk << 32 AND (old.pk << 32) + 4294967295;
+END
+"""
+
+TRIGGERS: Final = {"session_deletes_its_lines": DELETE_LINES}
