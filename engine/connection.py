@@ -10,12 +10,12 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, cast
 
 import apsw
-
 from sessiondb.errors import DatabaseUnavailableError, SessionDBWarning, sqlite_errors
 
 PAGE_SIZE = 8192
@@ -106,7 +106,7 @@ def _log_ahead(db: apsw.Connection, name: str, timeout: float) -> None:
     mode = set_journal_mode(db, "wal", timeout)
     if mode != "wal":
         warnings.warn(
-            f"{name}: write-ahead logging is not possible here (journal mode {mode}); readers and writers wait for each other",
+            f"{name}: no write-ahead logging here (journal mode {mode}), so readers and writers wait for each other",
             SessionDBWarning,
             stacklevel=5,
         )
@@ -115,7 +115,7 @@ def _log_ahead(db: apsw.Connection, name: str, timeout: float) -> None:
 
 
 def set_journal_mode(db: apsw.Connection, mode: str, timeout: float = 0.0) -> str:
-    """Ask for a journal mode, again while others are in the way and `timeout` seconds last; the mode in force is returned."""
+    """Ask for a journal mode, again while others are in the way and `timeout` lasts; returns the mode in force."""
     deadline = time.monotonic() + timeout
     while True:
         try:
@@ -124,6 +124,16 @@ def set_journal_mode(db: apsw.Connection, mode: str, timeout: float = 0.0) -> st
             if time.monotonic() >= deadline:
                 return str(db.pragma("journal_mode"))
             time.sleep(0.01)
+
+
+def select(db: apsw.Connection, query: str, values: Mapping[str, Any] | None = None) -> Iterator[tuple[Any, ...]]:
+    """The rows of a query, as SQLite's loose columns are: of any type."""
+    return cast("Iterator[tuple[Any, ...]]", db.execute(query, values))
+
+
+def select_value(db: apsw.Connection, query: str, values: Mapping[str, Any] | None = None) -> Any:
+    """The first column of the first row; None when there is no row."""
+    return next(select(db, query, values), (None,))[0]
 
 
 @contextmanager
@@ -140,9 +150,7 @@ def transaction(db: apsw.Connection) -> Iterator[None]:
 
 
 def checkpoint(db: apsw.Connection, *, truncate: bool = False) -> None:
-    """Move what the write-ahead log holds into the database as far as readers allow; never waits, never fails for them."""
+    """Move the write-ahead log into the database as far as readers allow; they are no reason to wait or fail."""
     mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if truncate else apsw.SQLITE_CHECKPOINT_PASSIVE
-    try:
+    with suppress(apsw.BusyError):
         db.wal_checkpoint(mode=mode)  # the pragma form is silently ignored by apsw
-    except apsw.BusyError:
-        pass

@@ -4,8 +4,8 @@ SQLite drops its file locks when any other copy of the library in the same proce
 library's driver must never be loaded next to apsw: commits are lost and pages mixed up. This module is the replacement.
 It differs from the standard driver on purpose:
 
-* Nothing begins a transaction behind the caller's back. `Connection.begin` does when asked (SQLAlchemy's dialect asks at
-  every start of a transaction), so DDL, SELECT and SAVEPOINT are part of the transaction like everything else.
+* Nothing begins a transaction behind the caller's back. `Connection.begin` does when asked (SQLAlchemy's dialect asks
+  at every start of a transaction), so DDL, SELECT and SAVEPOINT are part of the transaction like everything else.
 * A statement that writes and returns rows (RETURNING, a PRAGMA) has run to its end when `Cursor.execute` returns.
 * A string that holds a second statement is refused before the first one runs.
 
@@ -306,9 +306,10 @@ class Connection:
 
 # --- cursor -----------------------------------------------------------------------------------------------------------
 
-_BLANK = r"(?:\s|--[^\n]*|/\*.*?(?:\*/|\Z))"  # as SQLite reads it: an open comment reaches to the end
-_NOTHING_MORE = re.compile(rf"(?:{_BLANK}|;)*\Z", re.DOTALL)
-_CHANGES_ROWS = re.compile(rf"{_BLANK}*(?:(INSERT|REPLACE|WITH)|UPDATE|DELETE)\b", re.DOTALL | re.IGNORECASE)
+# As SQLite reads blanks: an open comment reaches to the end. Possessive (?>, *+), or a comment could be read as longer.
+_BLANKS = r"(?>[ \t\n\f\r]+|--[^\n]*+|/\*(?>.*?(?:\*/|\Z)))*+"
+_NOTHING_MORE = re.compile(rf"(?:{_BLANKS};)*+{_BLANKS}\Z", re.DOTALL)
+_CHANGES_ROWS = re.compile(rf"{_BLANKS}(?:(INSERT|REPLACE|WITH)|UPDATE|DELETE)\b", re.DOTALL | re.IGNORECASE)
 
 
 class Cursor:
@@ -363,22 +364,24 @@ class Cursor:
         before the failing one stay until the transaction is taken back.
         """
         self._start(operation)
+        cursor, handle = self._cursor, self.connection.apsw
         changed = 0
 
         def counted() -> Iterator[Parameters]:
-            # apsw asks for the next item when the one before is done: the only moment at which its own count shows.
+            # apsw asks for the next item when the one before is done: the only moment when that one's own count shows.
             # The running total of the connection would add what triggers and foreign keys changed.
             nonlocal changed
             for parameters in seq_of_parameters:
                 yield parameters
-                changed += self.connection.apsw.changes()
+                changed += handle.changes()
+                cursor.exec_trace = None  # the first item has shown all there is to see
 
         with _translating:
-            self._cursor.exec_trace = self._inspect_rowless
+            cursor.exec_trace = self._inspect_rowless
             try:
-                self._cursor.executemany(operation, counted())
+                cursor.executemany(operation, counted())
             finally:
-                self._cursor.exec_trace = None
+                cursor.exec_trace = None
         if self._writes and _CHANGES_ROWS.match(operation):
             self.rowcount = changed
         return self

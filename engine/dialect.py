@@ -57,6 +57,9 @@ class ApswDialect(SQLiteDialect_pysqlite):
         arguments, options = super().create_connect_args(url)
         # The base class always adds it. apsw connections may move between threads, so there is nothing to check.
         options.pop("check_same_thread", None)
+        # The base class loses the one option that is text (SQLAlchemy 2.1.9).
+        if "isolation_level" in url.query:
+            options["isolation_level"] = url.query["isolation_level"]
         return arguments, options
 
     def on_connect(self) -> Callable[[DBAPIConnection], None]:

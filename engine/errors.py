@@ -22,11 +22,11 @@ class SessionNotFoundError(SessionDBError, LookupError):
 
     def __init__(self, ref: str) -> None:
         self.ref = ref
-        super().__init__(f"no session answers to {ref!r}: give a session id, the start of one, or a path it was seen under")
+        super().__init__(f"no session answers to {ref!r}: give an id, the start of one, or a path it was seen under")
 
 
 class AmbiguousSessionError(SessionDBError, LookupError):
-    """Several sessions answer to `ref`; `candidates` are their lines for people, each with a path that tells them apart."""
+    """Several sessions answer to `ref`; `candidates` are lines for people that tell them apart."""
 
     def __init__(self, ref: str, candidates: Sequence[str]) -> None:
         self.ref, self.candidates = ref, tuple(candidates)
@@ -59,7 +59,7 @@ class DatabaseBusyError(SessionDBError, TimeoutError):
 
     def __init__(self, path: str) -> None:
         self.path = path
-        super().__init__(f"{path} is in use by another process that did not finish in time; nothing was changed, try again")
+        super().__init__(f"{path} is in use by another process that took too long; nothing was changed, try again")
 
 
 class DatabaseUnavailableError(SessionDBError, OSError):
@@ -83,7 +83,7 @@ class SchemaTooNewError(SessionDBError, ValueError):
 
     def __init__(self, path: str, revision: str) -> None:
         self.path, self.revision = path, revision
-        super().__init__(f"{path} has schema {revision}, which this version does not know and cannot read; upgrade sessiondb")
+        super().__init__(f"{path} has schema {revision}, too new for this version to read; upgrade sessiondb")
 
 
 class DamagedDatabaseError(SessionDBError, ValueError):

@@ -1,4 +1,4 @@
-"""The one door: a session's lines, in file order, become rows. Import, growth, append and reindex all pass through here.
+"""The one door: a session's lines, in file order, become rows. Import, growth, append and reindex pass through here.
 
 The line is the record; everything else in these rows is derived from it and can be built again by feeding the same
 bytes. A row of `line` is one *slot*: a whole line, or one piece of a line that holds several entries (glued), a torn
@@ -188,7 +188,7 @@ class Indexer:
             depth = place.depths[parent_slot] + 1
         time_ms = parse_time(value.get("timestamp"))
         if time_ms is None:
-            self._fault("bad-time", f"no time that can be read: {str(value.get('timestamp', 'missing')):.60}")
+            self._fault("bad-time", f"no time that can be read: {value.get('timestamp', 'missing')!s:.60}")
         row = self._entry_row(entry_id, parent_id, parent_slot, depth, kind, time_ms, *_columns(kind, value))
         place.slot_of[entry_id] = place.slot
         metadata.note_entry(value, kind, entry_id, time_ms)
@@ -253,7 +253,8 @@ def _columns(kind: str | None, value: dict[str, Any]) -> tuple[Any, ...]:
             text_of(message.get("stopReason")), *(_usage(usage) if type(usage) is dict else NO_COLUMNS[:5]),
         )  # fmt: skip
     if kind == "model_change":
-        return (None, text_of(value.get("provider")), text_of(value.get("modelId", value.get("model"))), *NO_COLUMNS[:7])
+        model = value.get("modelId", value.get("model"))
+        return (None, text_of(value.get("provider")), text_of(model), *NO_COLUMNS[:7])
     return NO_COLUMNS
 
 

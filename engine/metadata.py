@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, get_args
 
 import orjson
-
 from sessiondb.jsonl import UNSET, migration_steps, parse_time
 
 Dialect = Literal["xcsh", "pi", "omp"]
@@ -80,7 +79,7 @@ class Metadata:
 
     @property
     def dialect(self) -> tuple[str, str]:
-        """Dialect and the reason for it: asked for, marks in the lines (omp, then xcsh, then pi), the folder, else pi."""
+        """Dialect and reason: asked for, marks in the lines (omp before xcsh before pi), the folder, else pi."""
         if self.dialect_given:
             return self.dialect_given, "given"
         for name in ("omp", "xcsh", "pi"):

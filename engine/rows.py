@@ -6,12 +6,11 @@ import os
 import socket
 import uuid
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import apsw
-
-from sessiondb.connection import transaction
-from sessiondb.lines import Indexer, Place, Rows
+from sessiondb.connection import select, select_value, transaction
+from sessiondb.lines import FaultRow, Indexer, Place, Rows
 from sessiondb.metadata import Metadata
 from sessiondb.schema import LAST_SLOT, SLOT_BITS
 from sessiondb.untangle import untangle
@@ -81,7 +80,7 @@ def key_range(session_pk: int) -> dict[str, int]:
 
 def reserve_session_keys(db: apsw.Connection, amount: int = KEYS_AT_ONCE) -> Iterator[int]:
     """Session keys that nobody else will use; gaps do no harm. A transaction of its own."""
-    first = db.execute(RESERVE_SESSION_KEYS, {"amount": amount}).get
+    first = select_value(db, RESERVE_SESSION_KEYS, {"amount": amount})
     return iter(range(first, first + amount))
 
 
@@ -118,11 +117,15 @@ def write_rows(db: apsw.Connection, session_pk: int, rows: Rows) -> None:
 
 def finish_session(
     db: apsw.Connection, indexer: Indexer, *, digest: bytes, imported_bytes: int, now_ms: int
-) -> None:
-    """Write what is known of the whole session and make it visible; its rows must be written before."""
+) -> list[FaultRow]:
+    """Write what is known of the whole session and make it visible; its rows must be written before.
+
+    The faults that only the whole tree shows are stored too, and returned.
+    """
     metadata, place, pk = indexer.metadata, indexer.place, indexer.session_pk
-    if metadata.tangled:
-        untangle(db, indexer)
+    faults = untangle(db, indexer) if metadata.tangled else []
+    if faults:
+        db.executemany(INSERT_FAULT, faults)
     dialect, reason = metadata.dialect
     leaf = metadata.leaf_slot
     db.execute(
@@ -152,14 +155,15 @@ def finish_session(
             "imported_ms": now_ms,
         },
     )
+    return faults
 
 
 def resume(db: apsw.Connection, session_pk: int) -> Indexer:
     """An Indexer that goes on where the stored session ends."""
-    slots, lines, offset, fold = _row(db, SELECT_PLACE, {"pk": session_pk})
+    slots, lines, offset, fold = next(select(db, SELECT_PLACE, {"pk": session_pk}))
     place = Place(slot=slots, line=lines, offset=offset)
     base = session_pk << SLOT_BITS
-    for pk, entry_id, depth in db.execute(SELECT_POSITIONS, key_range(session_pk)):
+    for pk, entry_id, depth in select(db, SELECT_POSITIONS, key_range(session_pk)):
         slot = pk - base
         place.depths.extend([0] * (slot - len(place.depths)))
         place.depths.append(depth)
@@ -170,7 +174,7 @@ def resume(db: apsw.Connection, session_pk: int) -> Indexer:
 
 def restart(db: apsw.Connection, session_pk: int) -> Indexer:
     """An Indexer at the start of the stored session, keeping only what a file's place gave."""
-    old = Metadata.from_json(_row(db, SELECT_PLACE, {"pk": session_pk})[3])
+    old = Metadata.from_json(next(select(db, SELECT_PLACE, {"pk": session_pk}))[3])
     fresh = Metadata(old.id_hint, old.dialect_given, old.dialect_hint)
     return Indexer(session_pk, fresh, max_line=longest_line(db))
 
@@ -182,7 +186,7 @@ def longest_line(db: apsw.Connection) -> int:
 
 def read_slots(db: apsw.Connection, session_pk: int) -> Iterator[bytes]:
     """The session's bytes, slot by slot in order."""
-    return (raw for (raw,) in db.execute(SELECT_LINES, key_range(session_pk)))
+    return (raw for (raw,) in select(db, SELECT_LINES, key_range(session_pk)))
 
 
 def read_lines(db: apsw.Connection, session_pk: int) -> Iterator[bytes]:
@@ -214,7 +218,7 @@ def delete_session(db: apsw.Connection, session_pk: int) -> None:
 
 def remove_abandoned(db: apsw.Connection) -> int:
     """Remove sessions whose import was killed half-way; those of a process that still runs are left alone."""
-    abandoned = [pk for pk, staged_by in db.execute(SELECT_STAGED).fetchall() if not _is_alive(staged_by)]
+    abandoned = [pk for pk, staged_by in list(select(db, SELECT_STAGED)) if not _is_alive(staged_by)]
     if abandoned:
         with transaction(db):
             for pk in abandoned:
@@ -235,10 +239,3 @@ def _is_alive(staged_by: str) -> bool:
     except PermissionError:
         pass
     return True
-
-
-def _row(db: apsw.Connection, query: str, values: dict[str, Any]) -> tuple[Any, ...]:
-    row = db.execute(query, values).fetchone()
-    if row is None:
-        raise LookupError(f"no row for {values}")
-    return row

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import apsw
-
+from sessiondb.connection import select
 from sessiondb.schema import LAST_SLOT, SLOT_BITS
 
 if TYPE_CHECKING:
-    from sessiondb.lines import Indexer
+    from sessiondb.lines import FaultRow, Indexer
 
 SELECT_LINKS = """
 SELECT pk, entry_id, parent_id, parent_pk, depth FROM entry
@@ -26,22 +26,20 @@ UPDATE_LINK = "UPDATE entry SET parent_pk = ?, depth = ? WHERE pk = ?"
 
 DELETE_TREE_FAULTS = "DELETE FROM fault WHERE session_pk = :pk AND kind IN ('unknown-parent', 'cycle')"
 
-COUNT_LINES_BEFORE = """
-SELECT count(*) FROM line
-WHERE pk BETWEEN :first AND :slot - 1 AND substr(CAST(raw AS BLOB), -1) = x'0a'
+SELECT_EXTENTS = """
+SELECT pk, length(CAST(raw AS BLOB)), substr(CAST(raw AS BLOB), -1) = x'0a' FROM line
+WHERE pk BETWEEN :first AND :last
+ORDER BY pk
 """
-
-SELECT_OFFSET = "SELECT coalesce(sum(length(CAST(raw AS BLOB))), 0) FROM line WHERE pk BETWEEN :first AND :slot - 1"
-
-INSERT_FAULT = "INSERT INTO fault (session_pk, line, offset, kind, message) VALUES (?, ?, ?, ?, ?)"
 
 NO_PARENT: Final = None
 
 
-def untangle(db: apsw.Connection, indexer: Indexer) -> None:
-    """Set parent and depth of every stored entry of the session, acyclic, and list what is wrong as faults."""
+def untangle(db: apsw.Connection, indexer: Indexer) -> list[FaultRow]:
+    """Set parent and depth of every stored entry of the session, acyclic; what is wrong is returned, to be stored."""
     first = indexer.session_pk << SLOT_BITS
-    links = db.execute(SELECT_LINKS, {"first": first, "last": first + LAST_SLOT}).fetchall()
+    keys = {"first": first, "last": first + LAST_SLOT}
+    links = list(select(db, SELECT_LINKS, keys))
     last_of = {entry_id: pk for pk, entry_id, *_ in links if entry_id is not None}
     parents: dict[int, int | None] = {pk: last_of.get(parent) for pk, _, parent, _, _ in links}
     cut = list(_closing_entries(parents))
@@ -56,16 +54,21 @@ def untangle(db: apsw.Connection, indexer: Indexer) -> None:
             if (parents[pk], depths[pk]) != (parent_pk, depth)
         ],
     )
-    removed = db.execute(DELETE_TREE_FAULTS, {"pk": indexer.session_pk}) and db.changes()
-    wrong = {pk: ("cycle", "its parents lead back to itself; a root here, where clients never return") for pk in cut}
+    db.execute(DELETE_TREE_FAULTS, {"pk": indexer.session_pk})
+    indexer.metadata.fault_count -= db.changes()
+    wrong = dict.fromkeys(cut, ("cycle", "its parents lead back to itself; a root here, where clients never return"))
     for pk, _, parent, _, _ in links:
         if parent is not None and parent not in last_of:
             wrong[pk] = ("unknown-parent", f"no entry has its parent's id {parent:.40}; a root, as in the clients")
-    for pk, (kind, message) in sorted(wrong.items()):
-        keys = {"first": first, "slot": pk}
-        line = db.execute(COUNT_LINES_BEFORE, keys).get + 1
-        db.execute(INSERT_FAULT, (indexer.session_pk, line, db.execute(SELECT_OFFSET, keys).get, kind, message))
-    indexer.metadata.fault_count += len(wrong) - removed
+    faults: list[FaultRow] = []
+    line, offset = 1, 0
+    for pk, length, ends in select(db, SELECT_EXTENTS, keys) if wrong else ():
+        if pk in wrong:
+            faults.append((indexer.session_pk, line, offset, *wrong[pk]))
+        line += ends
+        offset += length
+    indexer.metadata.fault_count += len(faults)
+    return faults
 
 
 def _closing_entries(parents: Mapping[int, int | None]) -> Iterator[int]:

@@ -25,9 +25,9 @@ def encode_entry(value: Any) -> bytes:
     """The bytes of ``JSON.stringify(value)``, without a newline.
 
     `value` is made of dict (str keys), list, str, int, float, bool, None and `UNSET`, nested as deeply as you like.
-    Integers pass through a double as every JavaScript number does; inf and nan are null; keys that are array indexes come
-    first, ascending; adjacent surrogates are joined and lone ones escaped; `UNSET` is left out of objects, null in arrays.
-    Raises TypeError for anything else, as also for `UNSET` itself and for a value that contains itself.
+    Integers pass through a double as every JavaScript number does; inf and nan are null; keys that are array indexes
+    come first, ascending; adjacent surrogates are joined and lone ones escaped; `UNSET` is left out of objects, null
+    in arrays. Raises TypeError for anything else, as also for `UNSET` itself and for a value that contains itself.
     """
     try:
         return orjson.dumps(_for_orjson(value))
@@ -173,7 +173,7 @@ def _int_text(value: int) -> str:
 
 
 def _float_text(value: float) -> str:
-    """ECMAScript's Number::toString; null for what is not finite. Python gives the same shortest digits, laid out otherwise."""
+    """ECMAScript's Number::toString, null for what is not finite. Python finds the same digits, laid out otherwise."""
     if not math.isfinite(value):
         return "null"
     if value == 0.0:

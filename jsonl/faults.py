@@ -38,10 +38,10 @@ class Piece:
 class Fault:
     """Why a line is not one JSON value, and what could be recovered from it.
 
-    `kind`: ``blank`` (nothing but white space), ``malformed`` (nothing recovered), ``torn`` (at least one whole entry beside
-    broken bytes), ``glued`` (two or more whole values and nothing else), ``too-deep`` (nested beyond `MAX_DEPTH`).
-    `offset` is the byte in the line at which it is wrong. `pieces` follow each other and cover the line exactly, terminator
-    included in the last one; joined, their bytes are the line.
+    `kind`: ``blank`` (nothing but white space), ``malformed`` (nothing recovered), ``torn`` (at least one whole entry
+    beside broken bytes), ``glued`` (two or more whole values and nothing else), ``too-deep`` (nested beyond
+    `MAX_DEPTH`). `offset` is the byte in the line at which it is wrong. `pieces` follow each other and cover the line
+    exactly, terminator included in the last one; joined, their bytes are the line.
     """
 
     kind: FaultKind

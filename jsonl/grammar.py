@@ -1,20 +1,19 @@
 """The JSON grammar of ``JSON.parse``, read without recursion.
 
-orjson reads nearly every line; this parser takes those it refuses and JavaScript does not (lone surrogates, 1e400, nesting
-beyond 1024) and says where a broken line breaks. It keeps its own stack, so its verdict never depends on how deep the caller
-stands.
+orjson reads nearly every line; this parser takes those it refuses and JavaScript does not (lone surrogates, 1e400,
+nesting beyond 1024) and says where a broken line breaks. It keeps its own stack, so its verdict never depends on how
+deep the caller stands.
 """
 
 from __future__ import annotations
 
 import re
+from _json import scanstring  # behind json.loads: refuses control characters, keeps lone surrogates
 from json.decoder import JSONDecodeError
 from typing import Any, Final
 
-from _json import scanstring  # the C scanner behind json.loads: strict about control characters, keeps lone surrogates
-
 MAX_DEPTH: Final = 10_000
-"""Objects and arrays inside each other that we read. JSON.parse has no limit, but JSON.stringify fails near 5,000 in the clients."""
+"""Objects and arrays inside each other that are read. JSON.parse has no limit, JSON.stringify one below 5,000."""
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -39,8 +38,8 @@ class TooDeepError(GrammarError):
 def read_value(text: str, at: int) -> tuple[Any, int]:
     """Read the one value that starts at `at`, white space before it allowed; return it and the index behind it.
 
-    Numbers are what orjson makes of them: an integer of up to 64 bits an int, any other number a float (inf for 1e400).
-    Raises `GrammarError`, and nothing else, for every text.
+    Numbers are what orjson makes of them: an integer of up to 64 bits an int, any other number a float (inf for
+    1e400). Raises `GrammarError`, and nothing else, for every text.
     """
     outer: list[tuple[_Holder | None, str]] = []  # the holders around the present one, each with the key it waits at
     holder: _Holder | None = None
@@ -121,9 +120,10 @@ def _read_string(text: str, at: int) -> tuple[str, int]:
     try:
         return scanstring(text, at + 1, True)
     except JSONDecodeError as error:
-        reason = "string without end" if error.msg.startswith("Unterminated") else error.msg.partition(" at")[0].rstrip(":").lower()
-        # an unterminated string is reported at its start; what is wrong is the end of the text
-        raise GrammarError(reason, len(text) if error.msg.startswith("Unterminated") else error.pos) from None
+        if error.msg.startswith("Unterminated"):
+            # reported at the start of the string; what is wrong, and how far was read, is the end of the text
+            raise GrammarError("string without an end", len(text)) from None
+        raise GrammarError(error.msg.partition(" at")[0].rstrip(":").lower(), error.pos) from None
 
 
 def _number(match: re.Match[str]) -> int | float:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 JS_WHITESPACE = (
-    "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+    "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000\ufeff"
 )
-"""What JavaScript's ``String.prototype.trim`` strips. Python's ``str.strip`` differs: it takes U+001C–U+001F and U+0085, not U+FEFF."""
+"""What JavaScript's ``trim`` strips. Python's ``strip`` differs: it takes U+001C–U+001F and U+0085, not U+FEFF."""
 
 UTF8_BOM = b"\xef\xbb\xbf"
 
@@ -52,5 +53,5 @@ def is_blank(raw: bytes) -> bool:
 
 
 def strip_bom(raw: bytes) -> bytes:
-    """The line without a UTF-8 byte order mark at its start; for the first line of a file, where ``JSON.parse`` would fail on it."""
+    """The line without a UTF-8 byte order mark at its start, for a file's first line: the mark is no JSON."""
     return raw.removeprefix(UTF8_BOM)

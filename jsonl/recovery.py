@@ -1,7 +1,8 @@
 """What can be saved from a line that is not one JSON value.
 
-Two accidents make such lines: an append glued to an entry that lost its newline, and an append glued to the torn half of one.
-In both a whole entry stands on the line and would be lost with it. Rules R1 to R6 of FORMAT.md are the ones kept here.
+Two accidents make such lines: an append glued to an entry that lost its newline, and an append glued to the torn half
+of one. In both a whole entry stands on the line and would be lost with it. Rules R1 to R6 of FORMAT.md are the ones
+kept here.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ WORK_PER_BYTE = 8
 _CANDIDATE = re.compile(r'\{[ \t]*"type"[ \t]*:')
 # Zero bytes: what a power cut leaves where a file system had grown the file but not written it.
 _ENDS_CLEANLY = re.compile(r"[ \t\r\n\0]*(?:\{|\Z)")
-_BEFORE_NESTED = (":", ",", "[")
+_BEFORE_NESTED = ":,["
 
 ParseBytes = Callable[[bytes], Any]
 
@@ -33,11 +34,11 @@ def explain(raw: bytes, parse: ParseBytes) -> Fault:
 
 
 class Cut:
-    """One pass over a broken line: whole values are read off as long as they follow each other, broken bytes are searched
+    """One pass over a broken line: whole values are read off as long as they follow each other, broken bytes searched
     for the start of a whole entry, and so on to the end.
 
-    The text is the line as Latin-1, so that an index into it is an index into the bytes. JSON's own characters are ASCII, so
-    the structure is the same as in UTF-8; only the values differ, and those are read from the bytes again.
+    The text is the line as Latin-1, so that an index into it is an index into the bytes. JSON's own characters are
+    ASCII, so the structure is the same as in UTF-8; only the values differ, and those are read from the bytes again.
     """
 
     def __init__(self, raw: bytes, parse: ParseBytes) -> None:
@@ -56,8 +57,11 @@ class Cut:
         """Cut the whole line; afterwards `pieces` and the rest can be asked for."""
         at = 0
         while skip_space(self.text, at) < len(self.text):
+            if self._is_spent():
+                self._starts.append((at, NOTHING))
+                return
             end = self._whole_value(at)
-            if end is None:
+            if end is None:  # and from here the line is broken up to the next whole entry
                 found = self._find_entry(skip_space(self.text, at) + 1)
                 self._starts.append((at, NOTHING))
                 if found is None:
@@ -115,8 +119,7 @@ class Cut:
         """The next whole entry behind broken bytes: its start, its end and itself."""
         while match := _CANDIDATE.search(self.text, at):
             start = match.start()
-            if self.work >= self.budget:
-                self.out_of_budget = True
+            if self._is_spent():
                 return None
             try:
                 end = self._read(start)
@@ -130,9 +133,16 @@ class Cut:
                     return start, end, value
         return None
 
+    def _is_spent(self) -> bool:
+        self.out_of_budget = self.work >= self.budget
+        return self.out_of_budget
+
     def _may_be_nested(self, start: int) -> bool:
         """Whether a value of the torn entry itself could stand here: then the object may be a part of it."""
-        return self.text[:start].rstrip(" \t\r\n").endswith(_BEFORE_NESTED)
+        before = start - 1
+        while before >= 0 and self.text[before] in " \t\r\n":
+            before -= 1
+        return before >= 0 and self.text[before] in _BEFORE_NESTED
 
     def _read(self, at: int) -> int:
         try:

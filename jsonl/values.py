@@ -15,10 +15,10 @@ from .recovery import explain
 def parse_line(raw: bytes) -> Any | Fault:
     """What ``JSON.parse`` gives for the line, or a `Fault` that says what is wrong and what could be recovered.
 
-    The terminator may be there or not. Bytes are decoded as UTF-8 with U+FFFD for what is not UTF-8, as browsers and node do;
-    lone surrogates stay lone surrogates in the str; ``1e400`` is inf, an integer beyond 64 bits a float; of a repeated key
-    the first position and the last value stay. A byte order mark is an error here as there: see `strip_bom`.
-    Never raises, whatever the bytes, and never depends on the depth of the caller's stack.
+    The terminator may be there or not. Bytes are decoded as UTF-8 with U+FFFD for what is not UTF-8, as browsers and
+    node do; lone surrogates stay lone surrogates in the str; ``1e400`` is inf, an integer beyond 64 bits a float; of
+    a repeated key the first position and the last value stay. A byte order mark is an error here as there: see
+    `strip_bom`. Never raises, whatever the bytes, and never depends on the depth of the caller's stack.
     """
     try:
         return orjson.loads(raw)

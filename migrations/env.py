@@ -1,4 +1,4 @@
-"""What alembic runs to reach the database: the connection comes from sessiondb.upgrade, one transaction for all steps."""
+"""What alembic runs to reach the database: sessiondb.upgrade gives the connection; all steps are one transaction."""
 
 from __future__ import annotations
 

@@ -120,15 +120,15 @@ STATEMENTS = (
     """
     CREATE VIEW sessions AS
     SELECT pk, id, dialect, dialect_reason, version, cwd, title, first_message, parent_session, created_ms, modified_ms,
-           message_count, entry_count, line_count, fault_count, byte_count, leaf_pk, grown_from, replaced_from, superseded,
-           imported_ms
+           message_count, entry_count, line_count, fault_count, byte_count, leaf_pk, grown_from, replaced_from,
+           superseded, imported_ms
     FROM session
     WHERE staged_by IS NULL
     """,
     """
     CREATE VIEW entries AS
-    SELECT pk, session_pk, entry_id, parent_id, parent_pk, depth, type, time_ms, role, provider, model, tool, stop_reason,
-           input, output, cache_read, cache_write, cost
+    SELECT pk, session_pk, entry_id, parent_id, parent_pk, depth, type, time_ms, role, provider, model, tool,
+           stop_reason, input, output, cache_read, cache_write, cost
     FROM entry
     WHERE session_pk NOT IN (SELECT pk FROM session WHERE staged_by IS NOT NULL)
     """,

@@ -1,0 +1,98 @@
+"""Blobs: what a session's lines refer to as `blob:sha256:<64 hex digits>` and the agents keep in a folder beside."""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+from sessiondb.connection import select, select_value
+
+SELECT_MISSING_OF_SESSION = """
+SELECT r.hash FROM blob_reference r
+WHERE r.session_pk = :pk AND NOT EXISTS (SELECT 1 FROM blob b WHERE b.hash = r.hash)
+ORDER BY r.hash
+"""
+
+SELECT_SESSIONS_MISSING = """
+SELECT DISTINCT r.session_pk FROM blob_reference r
+WHERE NOT EXISTS (SELECT 1 FROM blob b WHERE b.hash = r.hash)
+ORDER BY r.session_pk
+"""
+
+SELECT_OF_SESSION = """
+SELECT r.hash, b.bytes FROM blob_reference r JOIN blob b ON b.hash = r.hash
+WHERE r.session_pk = :pk
+ORDER BY r.hash
+"""
+
+SELECT_BYTES = "SELECT bytes FROM blob WHERE hash = :hash"
+INSERT = "INSERT OR IGNORE INTO blob (hash, bytes) VALUES (:hash, :bytes)"
+
+
+class BlobStore:
+    """The blobs of one database, by the SHA-256 of their bytes in lower-case hex."""
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self._db = db
+
+    def get(self, digest: str) -> bytes | None:
+        """The bytes, or None when the database does not hold them."""
+        return select_value(self._db, SELECT_BYTES, {"hash": digest})  # type: ignore[no-any-return]
+
+    def put(self, content: bytes) -> str:
+        """Keep the bytes; their hash is returned."""
+        digest = hashlib.sha256(content).hexdigest()
+        self._db.execute(INSERT, {"hash": digest, "bytes": content})
+        return digest
+
+    def of_session(self, session_pk: int) -> Iterator[tuple[str, bytes]]:
+        """Hash and bytes of every blob the session refers to and the database holds."""
+        return ((digest, content) for digest, content in select(self._db, SELECT_OF_SESSION, {"pk": session_pk}))
+
+    def missing(self, session_pk: int) -> list[str]:
+        """Hashes the session refers to that the database does not hold."""
+        return [h for (h,) in select(self._db, SELECT_MISSING_OF_SESSION, {"pk": session_pk})]
+
+    def sessions_missing_some(self) -> set[int]:
+        """Keys of the sessions that refer to a blob the database does not hold."""
+        return {pk for (pk,) in select(self._db, SELECT_SESSIONS_MISSING)}
+
+
+@dataclass(frozen=True, slots=True)
+class BlobFile:
+    """A blob beside a session file. `content` is None when there is none to take, `problem` then says why."""
+
+    digest: str
+    content: bytes | None
+    problem: str = ""
+
+
+def read_beside(session_file: Path, digests: Iterable[str]) -> Iterator[BlobFile]:
+    """Look each blob up in `blobs/` of the session's folder and its parents, up to the agent's own folder.
+
+    Only regular files are read, only names of 64 hex digits are ever asked for (other suffixes could lead anywhere),
+    and bytes that do not have their name's digest are not taken.
+    """
+    folders = [parent / "blobs" for parent in list(session_file.parents)[:4]]
+    for digest in digests:
+        yield _read_one(digest, [folder / digest for folder in folders])
+
+
+def _read_one(digest: str, places: list[Path]) -> BlobFile:
+    for place in places:
+        try:
+            if not stat.S_ISREG(place.stat().st_mode):
+                continue
+            content = place.read_bytes()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            return BlobFile(digest, None, f"{place}: {error.strerror}")
+        if hashlib.sha256(content).hexdigest() != digest:
+            return BlobFile(digest, None, f"{place}: its bytes have another digest")
+        return BlobFile(digest, content)
+    return BlobFile(digest, None, "no file of that name in a blobs folder beside the session")

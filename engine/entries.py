@@ -1,0 +1,120 @@
+"""A stored session's entries as the client would hold them, and the tree they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import apsw
+from sessiondb.connection import select, select_value
+from sessiondb.errors import EntryNotFoundError
+from sessiondb.jsonl import UNSET, migrate, migration_steps, parse_line, parse_time, strip_bom
+from sessiondb.metadata import Metadata
+from sessiondb.rows import key_range
+
+SELECT_ENTRIES = """
+SELECT e.pk, e.entry_id, e.parent_id, e.parent_pk, CAST(l.raw AS BLOB)
+FROM entry e CROSS JOIN line l ON l.pk = e.pk
+WHERE e.pk BETWEEN :first AND :last
+ORDER BY e.pk
+"""
+
+SELECT_RAW_BY_ENTRY_ID = """
+SELECT CAST(l.raw AS BLOB)
+FROM entry e CROSS JOIN line l ON l.pk = e.pk
+WHERE e.session_pk = :pk AND e.entry_id = :entry_id
+ORDER BY e.pk DESC LIMIT 1
+"""
+
+SELECT_HEADER = "SELECT CAST(raw AS BLOB) FROM line WHERE pk = :key"
+SELECT_FOLD = "SELECT fold FROM session WHERE pk = :pk"
+
+Entry = dict[str, Any]
+TreeNode = dict[str, Any]
+
+
+def read_header(db: apsw.Connection, session_pk: int) -> Entry | None:
+    """The session's header as its line has it; None for a session without."""
+    slot = _metadata(db, session_pk).header_slot
+    if slot is None:
+        return None
+    value = parse_line(strip_bom(select_value(db, SELECT_HEADER, {"key": key_range(session_pk)["first"] + slot})))
+    return value if isinstance(value, dict) else None
+
+
+def read_entries(db: apsw.Connection, session_pk: int) -> list[Any]:
+    """All entries in file order, in the client's keys and migrated to version 3; the header is not among them.
+
+    Entries without id under a version 3 header get the derived id and the entry before them as parent. A value that is
+    no object stays what it is.
+    """
+    return [value for _, _, value in _numbered(db, session_pk)]
+
+
+def read_raw_entry(db: apsw.Connection, session_pk: int, entry_id: str) -> bytes:
+    """The stored bytes of one entry, exactly, without its line's end; the last of several with the id."""
+    raw = select_value(db, SELECT_RAW_BY_ENTRY_ID, {"pk": session_pk, "entry_id": entry_id})
+    if raw is None:
+        raise EntryNotFoundError(entry_id)
+    return bytes(raw).rstrip(b"\r\n")
+
+
+def read_tree(db: apsw.Connection, session_pk: int) -> list[TreeNode]:
+    """The roots, each `{"entry", "children", "label"?}`; roots in file order, children by their timestamps.
+
+    Acyclic whatever the file says. A label is the last one set in the file for that id, on any branch.
+    """
+    nodes: dict[int, TreeNode] = {}
+    parents: dict[int, int | None] = {}
+    labels: dict[str, str] = {}
+    for pk, parent_pk, entry in _numbered(db, session_pk):
+        nodes[pk] = {"entry": entry, "children": []}
+        parents[pk] = parent_pk
+        if type(entry) is dict and entry.get("type") == "label" and type(target := entry.get("targetId")) is str:
+            label = entry.get("label")
+            labels.pop(target, None)
+            if label and type(label) is str:
+                labels[target] = label
+    roots: list[TreeNode] = []
+    for pk, node in nodes.items():
+        entry, parent_pk = node["entry"], parents[pk]
+        if type(entry) is dict and (label := labels.get(entry.get("id", ""))) is not None:
+            node["label"] = label
+        (roots if parent_pk is None else nodes[parent_pk]["children"]).append(node)
+    for node in nodes.values():
+        node["children"].sort(key=lambda child: _time_of(child["entry"]))
+    return roots
+
+
+def current_entries(db: apsw.Connection, session_pk: int) -> list[Any]:
+    """Header and entries after migration, as the client holds them when it writes the file again."""
+    header = read_header(db, session_pk)
+    entries = [value for _, _, value in _numbered(db, session_pk)]
+    if header is None:
+        return entries
+    migrate([header])
+    return [header, *entries]
+
+
+def _numbered(db: apsw.Connection, session_pk: int) -> Iterator[tuple[int, int | None, Any]]:
+    """Key, parent's key and value of every entry, in file order, migrated."""
+    found = []
+    for pk, entry_id, parent_id, parent_pk, raw in select(db, SELECT_ENTRIES, key_range(session_pk)):
+        value = parse_line(strip_bom(raw))
+        if type(value) is dict and type(value.get("id")) is not str and entry_id is not None:
+            value |= {"id": entry_id, "parentId": parent_id}
+        found.append((pk, entry_id, parent_pk, value))
+    header = read_header(db, session_pk)
+    if header is not None and any(migration_steps(header.get("version", UNSET))):
+        ids = [entry_id for _, entry_id, _, _ in found]
+        migrate([header, *(value for *_, value in found)], new_id=lambda index: ids[index - 1] or "")
+    return ((pk, parent_pk, value) for pk, _, parent_pk, value in found)
+
+
+def _time_of(entry: Any) -> int:
+    time_ms = parse_time(entry.get("timestamp")) if type(entry) is dict else None
+    return 0 if time_ms is None else time_ms
+
+
+def _metadata(db: apsw.Connection, session_pk: int) -> Metadata:
+    return Metadata.from_json(select_value(db, SELECT_FOLD, {"pk": session_pk}))

@@ -1,0 +1,88 @@
+"""Derives a session's rows again from its lines: to mend them, or to see whether they are right."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import apsw
+from sessiondb import rows
+from sessiondb.connection import select, select_value
+
+SELECT_KEYS = "SELECT pk FROM session WHERE staged_by IS NULL ORDER BY pk"
+
+SELECT_DERIVED = """
+SELECT id, dialect, dialect_reason, version, cwd, title, first_message, parent_session, created_ms, modified_ms,
+       message_count, entry_count, line_count, slot_count, fault_count, byte_count, leaf_pk, fold
+FROM session WHERE pk = :pk
+"""
+
+SELECT_DIGEST = "SELECT digest, imported_bytes, imported_ms FROM session WHERE pk = :pk"
+
+SELECT_ENTRIES = "SELECT * FROM entry WHERE pk BETWEEN :first AND :last ORDER BY pk"
+SELECT_SLOTS = "SELECT pk, CAST(raw AS BLOB), typeof(raw) FROM line WHERE pk BETWEEN :first AND :last ORDER BY pk"
+SELECT_FAULTS = """
+SELECT line, offset, kind, message FROM fault WHERE session_pk = :pk
+ORDER BY line, offset, kind, message
+"""
+
+SELECT_LINES_OF_NOBODY = """
+SELECT count(*) FROM line WHERE (pk >> 32) NOT IN (SELECT pk FROM session)
+"""
+
+
+def reindex_session(db: apsw.Connection, session_pk: int) -> None:
+    """Replace everything derived by what the session's lines give. The caller holds the transaction."""
+    lines = list(rows.read_lines(db, session_pk))
+    digest, imported_bytes, imported_ms = next(select(db, SELECT_DIGEST, {"pk": session_pk}))
+    indexer = rows.restart(db, session_pk)
+    rows.clear_derived(db, session_pk)
+    for line in lines:
+        indexer.add(line)
+    rows.write_rows(db, session_pk, indexer.take_rows())
+    rows.finish_session(db, indexer, digest=digest, imported_bytes=imported_bytes, now_ms=imported_ms)
+
+
+def check(db: apsw.Connection) -> list[str]:
+    """Every problem found: broken pages and references, lines of no session, rows that the lines do not give."""
+    problems = [str(row[0]) for row in db.execute("PRAGMA integrity_check") if row[0] != "ok"]
+    problems += [f"broken reference: {row}" for row in db.execute("PRAGMA foreign_key_check")]
+    if stray := select_value(db, SELECT_LINES_OF_NOBODY):
+        problems.append(f"{stray} lines belong to no session")
+    for (pk,) in list(select(db, SELECT_KEYS)):
+        problems += _check_session(db, pk)
+    return problems
+
+
+def _check_session(db: apsw.Connection, session_pk: int) -> Iterator[str]:
+    digest, imported_bytes, _ = next(select(db, SELECT_DIGEST, {"pk": session_pk}))
+    if _digest(db, session_pk, imported_bytes) != digest:
+        yield f"session {session_pk}: its lines do not have the digest they were imported with"
+    before = _derived(db, session_pk)
+    db.execute("SAVEPOINT look")
+    try:
+        reindex_session(db, session_pk)
+        after = _derived(db, session_pk)
+    finally:
+        db.execute("ROLLBACK TO look; RELEASE look")
+    for name, held in before.items():
+        if held != after[name]:
+            yield f"session {session_pk}: {name} differ from what its lines give"
+
+
+def _digest(db: apsw.Connection, session_pk: int, size: int) -> bytes:
+    hasher = hashlib.sha256()
+    for raw in rows.read_slots(db, session_pk):
+        hasher.update(raw[:size])
+        size = max(0, size - len(raw))
+    return hasher.digest()
+
+
+def _derived(db: apsw.Connection, session_pk: int) -> dict[str, list[tuple[object, ...]]]:
+    keys = rows.key_range(session_pk)
+    return {
+        "session columns": list(select(db, SELECT_DERIVED, {"pk": session_pk})),
+        "entries": list(select(db, SELECT_ENTRIES, keys)),
+        "lines": list(select(db, SELECT_SLOTS, keys)),
+        "faults": list(select(db, SELECT_FAULTS, {"pk": session_pk})),
+    }

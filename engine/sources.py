@@ -1,0 +1,137 @@
+"""Where sessions came from: the paths, what was seen there last, and the roots to look under again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+from sessiondb.connection import select
+
+SELECT_ALL = "SELECT path, session_pk, size, mtime_ns, inode, gone_ms FROM source ORDER BY path"
+
+SELECT_OF_SESSION = """
+SELECT path, session_pk, size, mtime_ns, inode, gone_ms FROM source
+WHERE session_pk = :pk
+ORDER BY path
+"""
+
+SELECT_OTHERS = """
+SELECT path FROM source
+WHERE session_pk = :pk AND path <> :path AND size = :size AND gone_ms IS NULL
+ORDER BY path
+"""
+
+UPSERT = """
+INSERT INTO source (path, session_pk, size, mtime_ns, inode, seen_ms, gone_ms)
+VALUES (:path, :session_pk, :size, :mtime_ns, :inode, :seen_ms, NULL)
+ON CONFLICT (path) DO UPDATE SET
+  session_pk = excluded.session_pk, size = excluded.size, mtime_ns = excluded.mtime_ns, inode = excluded.inode,
+  seen_ms = excluded.seen_ms, gone_ms = NULL
+"""
+
+UPDATE_GONE = "UPDATE source SET gone_ms = :gone_ms WHERE path = :path"
+
+INSERT_ROOT = """
+INSERT INTO root (path, dialect_given, added_ms) VALUES (:path, :dialect, :now_ms)
+ON CONFLICT (path) DO UPDATE SET dialect_given = coalesce(excluded.dialect_given, dialect_given)
+"""
+
+SELECT_ROOTS = "SELECT path, dialect_given FROM root ORDER BY path"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A path as it was when its bytes were last taken in."""
+
+    path: Path
+    session_pk: int
+    size: int
+    mtime_ns: int
+    inode: int
+    gone_ms: int | None
+
+    def matches(self, status: os.stat_result) -> bool:
+        """Whether the file looks untouched since."""
+        return (status.st_size, status.st_mtime_ns, status.st_ino) == (self.size, self.mtime_ns, self.inode)
+
+
+class Sources:
+    """The tables `source` and `root` of one database."""
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self._db = db
+
+    def by_path(self) -> dict[Path, Source]:
+        """Every path that ever held a session."""
+        return {source.path: source for source in self._read(SELECT_ALL, {})}
+
+    def of_session(self, session_pk: int) -> list[Source]:
+        """The paths that the session answers to."""
+        return self._read(SELECT_OF_SESSION, {"pk": session_pk})
+
+    def others_holding(self, source: Source) -> bool:
+        """Whether another path still holds the same bytes as this one did."""
+        keys = {"pk": source.session_pk, "path": to_column(source.path), "size": source.size}
+        others = [from_column(path) for (path,) in select(self._db, SELECT_OTHERS, keys)]
+        return any(path.exists() for path in others)
+
+    def put(self, path: Path, session_pk: int, size: int, status: os.stat_result, now_ms: int) -> None:
+        """Note that the path's first `size` bytes are the session's."""
+        self._db.execute(
+            UPSERT,
+            {
+                "path": to_column(path),
+                "session_pk": session_pk,
+                "size": size,
+                "mtime_ns": status.st_mtime_ns,
+                "inode": status.st_ino,
+                "seen_ms": now_ms,
+            },
+        )
+
+    def note_vanished(self, under: Iterable[Path], now_ms: int) -> list[Path]:
+        """Mark the paths under these roots that are there no more; only those not marked before are returned."""
+        roots = list(under)
+        vanished = [
+            source.path
+            for source in self._read(SELECT_ALL, {})
+            if source.gone_ms is None
+            and not os.path.lexists(source.path)
+            and any(source.path.is_relative_to(root) for root in roots)
+        ]
+        for path in vanished:
+            self._db.execute(UPDATE_GONE, {"path": to_column(path), "gone_ms": now_ms})
+        return vanished
+
+    def add_root(self, path: Path, dialect: str | None, now_ms: int) -> None:
+        """Remember a path to look under again."""
+        self._db.execute(INSERT_ROOT, {"path": to_column(path), "dialect": dialect, "now_ms": now_ms})
+
+    def roots(self) -> list[tuple[Path, str | None]]:
+        """The remembered paths, each with the dialect that was given for it."""
+        return [(from_column(path), dialect) for path, dialect in select(self._db, SELECT_ROOTS)]
+
+    def _read(self, query: str, keys: dict[str, object]) -> list[Source]:
+        return [Source(from_column(path), *rest) for path, *rest in select(self._db, query, keys)]
+
+
+def absolute(path: str | os.PathLike[str]) -> Path:
+    """The path as sources are named: absolute and normal, `~` expanded, links in it kept as they are."""
+    return Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100 - Path.resolve() would follow links
+
+
+def to_column(path: Path) -> str | bytes:
+    """A path as text, or as its bytes when they are no UTF-8."""
+    raw = os.fsencode(path)
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+def from_column(value: str | bytes) -> Path:
+    """The path that `to_column` wrote."""
+    return Path(os.fsdecode(value))

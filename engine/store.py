@@ -1,0 +1,279 @@
+"""The store: one database, and everything that is asked of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import apsw
+from sessiondb import exporter, reindex, sessions
+from sessiondb.blobs import BlobStore
+from sessiondb.connection import default_path, open_database, select, select_value
+from sessiondb.discovery import agent_roots, find
+from sessiondb.entries import Entry, TreeNode, read_entries, read_header, read_raw_entry, read_tree
+from sessiondb.errors import BadQueryError, ReadOnlyError, sqlite_errors
+from sessiondb.importer import Importer, Options
+from sessiondb.report import ImportReport, OnProgress
+from sessiondb.rows import remove_abandoned
+from sessiondb.sessions import Filter, SessionInfo
+from sessiondb.sources import Sources, absolute
+from sessiondb.upgrade import require_current
+from sessiondb.verify import Verdict, verify_session
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+SELECT_LAST_IMPORT = "SELECT max(seen_ms) FROM source"
+SELECT_KEYS = "SELECT pk FROM session WHERE staged_by IS NULL ORDER BY pk"
+SELECT_FAULTS = "SELECT line, offset, kind, message FROM fault WHERE session_pk = :pk ORDER BY line, offset, pk"
+
+SessionRef = str | os.PathLike[str] | SessionInfo
+"""A session in any call: its SessionInfo, its id, the start of its id, or a path it was seen under."""
+
+
+class Store:
+    """One database of sessions. Any thread may use it (each gets a connection of its own); close it, or use `with`."""
+
+    def __init__(self, path: Path, *, read_only: bool, timeout: float) -> None:
+        self.path = path
+        self.read_only = read_only
+        self._timeout = timeout
+        self._local = threading.local()
+        self._open: list[apsw.Connection] = []
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(
+        cls, path: str | os.PathLike[str] | None = None, *, read_only: bool = False, timeout: float = 10.0
+    ) -> Store:  # fmt: skip
+        """Open the database at `path` (default: see `default_path`); made when missing, upgraded when older.
+
+        `timeout` in seconds is how long a call waits for another process. A database of a newer version opens
+        read-only with a SessionDBWarning. Raises NotADatabaseError, SchemaTooNewError, DatabaseBusyError,
+        DatabaseUnavailableError or DamagedDatabaseError; the file is then as it was.
+        """
+        store = cls(default_path() if path is None else Path(path).expanduser(), read_only=read_only, timeout=timeout)
+        try:
+            db = store._db
+            writable = require_current(db, store.path, read_only=read_only)
+            store.read_only = not writable
+            if writable:
+                with sqlite_errors(str(store.path)):
+                    remove_abandoned(db)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    @property
+    def _db(self) -> apsw.Connection:
+        db: apsw.Connection | None = getattr(self._local, "db", None)
+        if db is None:
+            db = open_database(self.path, read_only=self.read_only, timeout=self._timeout)
+            db.create_scalar_function("casefold", _casefold, 1, deterministic=True)
+            self._local.db = db
+            with self._lock:
+                self._open.append(db)
+        return db
+
+    def close(self) -> None:
+        """Close every thread's connection. The store is of no use afterwards."""
+        with self._lock:
+            waiting, self._open = self._open, []
+        for db in waiting:
+            db.close(True)
+        self._local = threading.local()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:  # fmt: skip
+        self.close()
+
+    # -- taking in -----------------------------------------------------------------------------------------------
+
+    def import_paths(
+        self, paths: Iterable[str | os.PathLike[str]] | None = None, *, dialect: str | None = None,
+        session_id: str | None = None, dry_run: bool = False, on_progress: OnProgress | None = None,
+    ) -> ImportReport:  # fmt: skip
+        """Take in session files and folders of them; without paths, the folders of every known agent.
+
+        Idempotent; files are only read. When it returns, all that the report counts as imported is committed. A file
+        that cannot be taken in is named in the report and stops nothing. `dialect` and `session_id` (for files
+        without a header) go before what the lines and names say. With `dry_run` nothing is written.
+        """
+        roots = agent_roots() if paths is None else [absolute(path) for path in paths]
+        options = Options(dialect, session_id, dry_run, on_progress)
+        return self._import(roots, options, remember=not dry_run)
+
+    def refresh(self, *, on_progress: OnProgress | None = None) -> ImportReport:
+        """Take in what grew or came under the roots of earlier imports; files that did not change cost a stat."""
+        with sqlite_errors(str(self.path)):
+            roots = Sources(self._db).roots()
+        return self._import([path for path, _ in roots], Options(on_progress=on_progress), remember=False)
+
+    def _import(self, roots: Sequence[Path], options: Options, *, remember: bool) -> ImportReport:
+        self._require_writable()
+        present = [root for root in roots if remember or os.path.lexists(root)]
+        with sqlite_errors(str(self.path)):
+            db, now_ms = self._db, int(time.time() * 1000)
+            report = Importer(db, self.path, options).run(find(present))
+            if not options.dry_run:
+                sources = Sources(db)
+                report.vanished = [str(path) for path in sources.note_vanished(roots, now_ms)]
+                for root in roots if remember else ():
+                    if root.exists():
+                        sources.add_root(root, options.dialect, now_ms)
+        return report
+
+    def _require_writable(self) -> None:
+        if self.read_only:
+            raise ReadOnlyError(f"{self.path} is open read-only; open it for writing to import or refresh")
+
+    # -- looking -------------------------------------------------------------------------------------------------
+
+    def sessions(
+        self, cwd: str | None = None, query: str | None = None, limit: int | None = None, *, offset: int = 0,
+        since_ms: int | None = None, until_ms: int | None = None, superseded: bool = False,
+    ) -> list[SessionInfo]:  # fmt: skip
+        """The sessions, newest activity first. All filters are applied to all rows before paging.
+
+        `query` is looked for in title and first user text, letter case aside. `superseded` adds those whose file's
+        bytes were replaced.
+        """
+        which = Filter(cwd, query, since_ms, until_ms, superseded)
+        now_ms = int(time.time() * 1000)
+        with sqlite_errors(str(self.path)):
+            return sessions.list_sessions(self._db, which, now_ms=now_ms, limit=limit, offset=offset)
+
+    def count_sessions(self, which: Filter | None = None) -> int:
+        """How many sessions match, all pages together."""
+        with sqlite_errors(str(self.path)):
+            return sessions.count_sessions(self._db, which or Filter())
+
+    def session(self, ref: SessionRef) -> SessionInfo:
+        """The one session that answers to `ref`; SessionNotFoundError or AmbiguousSessionError."""
+        with sqlite_errors(str(self.path)):
+            if isinstance(ref, SessionInfo):
+                return sessions.by_key(self._db, ref.pk)
+            return sessions.resolve(self._db, os.fspath(ref))
+
+    def header(self, session: SessionRef) -> Entry | None:
+        """The session's header in the client's keys, as its line has it; None when it has none."""
+        pk = self.session(session).pk
+        with sqlite_errors(str(self.path)):
+            return read_header(self._db, pk)
+
+    def entries(self, session: SessionRef) -> list[Any]:
+        """All entries in file order, dicts in the client's keys, migrated to version 3; without the header."""
+        pk = self.session(session).pk
+        with sqlite_errors(str(self.path)):
+            return read_entries(self._db, pk)
+
+    def raw_entry(self, session: SessionRef, entry_id: str) -> bytes:
+        """The bytes of one entry as its line has them; EntryNotFoundError when there is none of that id."""
+        pk = self.session(session).pk
+        with sqlite_errors(str(self.path)):
+            return read_raw_entry(self._db, pk, entry_id)
+
+    def tree(self, session: SessionRef) -> list[TreeNode]:
+        """The roots of the session's tree, each `{"entry", "children", "label"?}`."""
+        pk = self.session(session).pk
+        with sqlite_errors(str(self.path)):
+            return read_tree(self._db, pk)
+
+    def faults(self, session: SessionRef) -> list[dict[str, Any]]:
+        """What is wrong in the session's lines: `line` (from 1), `offset` (bytes), `kind`, `message`."""
+        pk = self.session(session).pk
+        names = ("line", "offset", "kind", "message")
+        with sqlite_errors(str(self.path)):
+            return [dict(zip(names, row, strict=True)) for row in select(self._db, SELECT_FAULTS, {"pk": pk})]
+
+    def last_look_ms(self) -> int | None:
+        """When files were last taken in, ms since the epoch."""
+        with sqlite_errors(str(self.path)):
+            return select_value(self._db, SELECT_LAST_IMPORT)  # type: ignore[no-any-return]
+
+    # -- giving out ----------------------------------------------------------------------------------------------
+
+    def export(
+        self, session: SessionRef, out: str | os.PathLike[str] | BinaryIO, form: exporter.Form = "as-is", *,
+        force: bool = False,
+    ) -> int:  # fmt: skip
+        """Write a session's bytes to a path (atomically, mode 0600) or binary stream; how many is returned.
+
+        Forms: see `exporter.session_bytes`. Raises ExportExistsError for a path that is taken, without `force`.
+        """
+        info = self.session(session)
+        target = Path(out).expanduser() if isinstance(out, str | os.PathLike) else out
+        with sqlite_errors(str(self.path)):
+            return exporter.write_session(self._db, info, target, form, force=force)
+
+    def export_all(
+        self, folder: str | os.PathLike[str], form: exporter.Form = "as-is", *, force: bool = False,
+        superseded: bool = False,
+    ) -> exporter.ExportReport:  # fmt: skip
+        """Recreate an agent's folder with every session and blob; see `exporter.write_all`."""
+        infos = self.sessions(superseded=superseded)
+        with sqlite_errors(str(self.path)):
+            return exporter.write_all(self._db, sorted(infos, key=lambda i: i.pk), Path(folder), form, force=force)
+
+    def verify(self, session: SessionRef | None = None) -> Iterator[Verdict]:
+        """Hold one session, or all of them, against their files byte for byte; one verdict for each path."""
+        infos = [self.session(session)] if session is not None else self.sessions(superseded=True)
+        for info in infos:
+            with sqlite_errors(str(self.path)):
+                yield from verify_session(self._db, info)
+
+    def check(self) -> list[str]:
+        """Problems in the database: pages, references, rows that differ from what the lines give. Empty: none."""
+        with sqlite_errors(str(self.path)):
+            return reindex.check(self._db)
+
+    # -- anything else -------------------------------------------------------------------------------------------
+
+    @property
+    def blobs(self) -> BlobStore:
+        """The images and other blobs that sessions refer to."""
+        return BlobStore(self._db)
+
+    def sql(self, query: str, params: Sequence[Any] | dict[str, Any] = ()) -> list[dict[str, Any]]:
+        """Run one query that only reads; its rows as dicts. BadQueryError when it is wrong or would write."""
+        with sqlite_errors(str(self.path)):
+            db = open_database(self.path, read_only=True, timeout=self._timeout)
+        try:
+            with sqlite_errors(str(self.path)):
+                cursor = db.execute(query, params or None)
+                names = [column[0] for column in cursor.get_description()] if cursor.expanded_sql else []
+                return [dict(zip(names, row, strict=True)) for row in cursor]
+        except apsw.ExecutionCompleteError:
+            return []
+        except (apsw.SQLError, apsw.BindingsError, ReadOnlyError, apsw.AuthError) as error:
+            raise BadQueryError(str(error)) from error
+        finally:
+            db.close(True)
+
+    def sqlalchemy_engine(self) -> Engine:
+        """A SQLAlchemy engine on the same file, through the same SQLite library."""
+        from sessiondb import dbapi
+        from sqlalchemy import create_engine
+
+        return create_engine(
+            "sqlite+apsw://",
+            creator=lambda: dbapi.Connection.wrap(open_database(self.path, read_only=self.read_only)),
+        )
+
+
+def _casefold(*values: Any) -> Any:
+    text = values[0]
+    return text.casefold() if isinstance(text, str) else text
+
+
+__all__ = ["SessionRef", "Store"]

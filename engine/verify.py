@@ -1,0 +1,123 @@
+"""Holds every session against the file it came from, byte for byte: may the file be deleted?"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Literal
+
+import apsw
+from sessiondb.blobs import BlobStore
+from sessiondb.connection import select_value
+from sessiondb.exporter import session_bytes
+from sessiondb.importer import open_regular
+from sessiondb.jsonl import split_lines
+from sessiondb.rows import read_lines
+from sessiondb.sessions import SessionInfo
+from sessiondb.sources import Source, Sources
+
+State = Literal["equal", "grown", "changed", "gone", "unreadable", "damaged"]
+
+SELECT_DIGEST = "SELECT digest FROM session WHERE pk = :pk"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One source held against what the database has of it.
+
+    `equal`: every byte is held. `grown`: the file goes on for `lines` lines that are not held. `changed`: `lines` is
+    the first line that differs. `gone`: no file any more; the held bytes have the digest they were imported with.
+    `unreadable`: see `detail`. `damaged`: the held bytes do not have that digest. `ahead` is how many bytes the
+    database has beyond the imported ones (appended since). `missing_blobs` are referred to and not held.
+    """
+
+    session: str
+    path: str
+    state: State
+    lines: int = 0
+    ahead: int = 0
+    missing_blobs: tuple[str, ...] = ()
+    detail: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        """Nothing differs: the bytes of the file, or of the import when it is gone, are all here."""
+        return self.state in ("equal", "gone")
+
+    @property
+    def is_deletable(self) -> bool:
+        """The file is there, every byte of it is held and checked, and so is every blob it refers to."""
+        return self.state == "equal" and not self.missing_blobs
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"deletable": self.is_deletable}
+
+
+def verify_session(db: apsw.Connection, info: SessionInfo) -> Iterator[Verdict]:
+    """One verdict for each path the session answers to."""
+    store = BlobStore(db)
+    lacking = tuple(store.missing(info.pk)) + tuple(_wrong_blobs(store, info.pk))
+    intact = _has_its_digest(db, info)
+    for source in Sources(db).of_session(info.pk):
+        state, lines, detail = _compare(db, info, source) if intact else _damaged()
+        yield Verdict(info.id, str(source.path), state, lines, info.byte_count - info.imported_bytes, lacking, detail)
+
+
+def _has_its_digest(db: apsw.Connection, info: SessionInfo) -> bool:
+    hasher = hashlib.sha256()
+    for piece in session_bytes(db, info, "original"):
+        hasher.update(piece)
+    return bool(hasher.digest() == select_value(db, SELECT_DIGEST, {"pk": info.pk}))
+
+
+def _wrong_blobs(store: BlobStore, session_pk: int) -> Iterator[str]:
+    for digest, content in store.of_session(session_pk):
+        if hashlib.sha256(content).hexdigest() != digest:
+            yield digest
+
+
+def _damaged() -> tuple[State, int, str]:
+    return "damaged", 0, "the stored bytes do not have the digest they were imported with"
+
+
+def _compare(db: apsw.Connection, info: SessionInfo, source: Source) -> tuple[State, int, str]:
+    try:
+        with open_regular(source.path) as stream:
+            return _compare_lines(_held_lines(db, info), split_lines(stream))
+    except FileNotFoundError:
+        return "gone", 0, ""
+    except OSError as error:
+        return "unreadable", 0, (error.strerror or str(error)).lower()
+
+
+def _compare_lines(held: Iterator[bytes], there: Iterator[bytes]) -> tuple[State, int, str]:
+    number = 0
+    for ours, theirs in zip_longest(held, there):
+        number += 1
+        if ours == theirs:
+            continue
+        if ours is None:
+            return "grown", 1 + sum(1 for _ in there), ""
+        if theirs is not None and theirs.startswith(ours) and next(held, None) is None:
+            return "grown", 1 + sum(1 for _ in there), f"line {number} was not finished yet"
+        what = "missing in the file" if theirs is None else "different"
+        return "changed", number, f"line {number} is {what}"
+    return "equal", 0, ""
+
+
+def _held_lines(db: apsw.Connection, info: SessionInfo) -> Iterator[bytes]:
+    """The imported lines. What was appended since starts a line of its own."""
+    left = info.imported_bytes
+    for line in read_lines(db, info.pk):
+        if left <= 0:
+            return
+        yield line[:left]
+        left -= len(line)
+
+
+def paths_of(verdicts: Iterator[Verdict]) -> list[Path]:
+    """The files that may be deleted."""
+    return [Path(v.path) for v in verdicts if v.is_deletable]
