@@ -8,7 +8,8 @@ from typing import Any
 import apsw
 from sessiondb.connection import select, select_value
 from sessiondb.errors import EntryNotFoundError
-from sessiondb.jsonl import UNSET, migrate, migration_steps, parse_line, parse_time, strip_bom
+from sessiondb.jsonl import UNSET, migrate, migration_steps, parse_time
+from sessiondb.lines import read_slot
 from sessiondb.metadata import Metadata
 from sessiondb.rows import key_range
 
@@ -38,8 +39,8 @@ def read_header(db: apsw.Connection, session_pk: int) -> Entry | None:
     slot = _metadata(db, session_pk).header_slot
     if slot is None:
         return None
-    value = parse_line(strip_bom(select_value(db, SELECT_HEADER, {"key": key_range(session_pk)["first"] + slot})))
-    return value if isinstance(value, dict) else None
+    header: Entry = read_slot(select_value(db, SELECT_HEADER, {"key": key_range(session_pk)["first"] + slot}))
+    return header
 
 
 def read_entries(db: apsw.Connection, session_pk: int) -> list[Any]:
@@ -100,7 +101,7 @@ def _numbered(db: apsw.Connection, session_pk: int) -> Iterator[tuple[int, int |
     """Key, parent's key and value of every entry, in file order, migrated."""
     found = []
     for pk, entry_id, parent_id, parent_pk, raw in select(db, SELECT_ENTRIES, key_range(session_pk)):
-        value = parse_line(strip_bom(raw))
+        value = read_slot(raw)
         if type(value) is dict and type(value.get("id")) is not str and entry_id is not None:
             value |= {"id": entry_id, "parentId": parent_id}
         found.append((pk, entry_id, parent_pk, value))

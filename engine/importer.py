@@ -32,10 +32,7 @@ if TYPE_CHECKING:
     from hashlib import _Hash
 
 BATCH_BYTES: Final = 16 << 20
-"""How much is written in one transaction beside other users: well under a second of write lock."""
-
-FIRST_BATCH_BYTES: Final = 64 << 20
-"""The same for a database that is empty yet."""
+"""How much is written in one transaction: well under a second of write lock. More made nothing faster."""
 
 CHUNK: Final = 1 << 20
 
@@ -98,7 +95,6 @@ class Importer:
         self._keys: Iterator[int] = iter(())
         self._batch: list[Pending] = []
         self._batch_bytes = 0
-        self._batch_limit = BATCH_BYTES
         self._seen_digests: set[bytes] = set()
 
     def run(self, found: Found) -> ImportReport:
@@ -193,7 +189,7 @@ class Importer:
         if not _holds_an_object_line(stream):
             self._report.skip(path, "empty" if status.st_size == 0 else "no line starts with {: not a session file")
             return
-        if status.st_size > self._batch_limit and self._is_held_by_digest(path, stream, status, old):
+        if status.st_size > BATCH_BYTES and self._is_held_by_digest(path, stream, status, old):
             return
         indexer = self._new_indexer(path)
         self._feed(Pending(path, status, indexer, hashlib.sha256(), old), stream)
@@ -252,14 +248,16 @@ class Importer:
 
     def _feed(self, pending: Pending, stream: BinaryIO) -> None:
         """Read the rest of the stream into the pending session; the batch is flushed whenever it is full."""
-        add, hasher = pending.indexer.add, pending.hasher
+        add = pending.indexer.add
         self._batch.append(pending)
-        for line in split_lines(stream, chunk_size=CHUNK):
-            hasher.update(line)
+        waiting = self._batch_bytes
+        for line in split_lines(_Hashed(stream, pending.hasher), chunk_size=CHUNK):
             add(line)
-            self._batch_bytes += len(line)
-            if self._batch_bytes >= self._batch_limit:
+            waiting += len(line)
+            if waiting >= BATCH_BYTES:
                 self._flush()
+                waiting = 0
+        self._batch_bytes = waiting
         self._report.bytes_read += pending.size
         self._settle(pending, os.fstat(stream.fileno()))
 
@@ -284,7 +282,7 @@ class Importer:
             return
         self._seen_digests.add(digest)
         pending.is_complete = True
-        if self._batch_bytes >= self._batch_limit:
+        if self._batch_bytes >= BATCH_BYTES:
             self._flush()
 
     def _join(self, path: Path, held: int | None, size: int, status: os.stat_result, old: Source | None) -> None:
@@ -371,7 +369,8 @@ class Importer:
             self._supersede_left(pending.old)
             self._db.execute(UPDATE_REPLACED, {"old": pending.old.session_pk, "new": pk})
         self._report.warnings += link_kin(self._db, pk)
-        self._take_blobs(pending.path, pk)
+        if indexer.refers_to_blobs:
+            self._take_blobs(pending.path, pk)
         self._count(pending)
 
     def _supersede_left(self, old: Source) -> None:
@@ -439,7 +438,6 @@ class Importer:
             return
         if set_journal_mode(db, "truncate") == "truncate":
             db.execute("PRAGMA synchronous = FULL")
-            self._batch_limit = FIRST_BATCH_BYTES
         try:
             yield
         finally:
@@ -466,8 +464,25 @@ def _hash_prefix(stream: BinaryIO, size: int) -> _Hash | None:
     return hasher
 
 
+class _Hashed:
+    """A stream whose bytes are hashed as they are read, a chunk at a time."""
+
+    def __init__(self, stream: BinaryIO, hasher: _Hash) -> None:
+        self._stream = stream
+        self._hasher = hasher
+
+    def read(self, size: int, /) -> bytes:
+        chunk = self._stream.read(size)
+        self._hasher.update(chunk)
+        return chunk
+
+
 def _holds_an_object_line(stream: BinaryIO) -> bool:
     """Whether some line's first byte that is not blank is `{`. The stream is back at its start afterwards."""
+    if stream.read(1) == b"{":  # as every client writes it
+        stream.seek(0)
+        return True
+    stream.seek(0)
     found = any(strip_bom(line).lstrip().startswith(b"{") for line in split_lines(stream, chunk_size=CHUNK))
     stream.seek(0)
     return found

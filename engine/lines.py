@@ -12,6 +12,7 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import orjson
 from sessiondb.jsonl import (
     NOTHING,
     Fault,
@@ -28,6 +29,11 @@ PIECE_BYTES: Final = 1 << 28
 """How much of a line over SQLite's limit goes into one slot."""
 
 BLOB_REFERENCE = re.compile(rb"blob:sha256:([0-9a-f]{64})(?![0-9A-Za-z])")
+
+SURROGATE_ESCAPE = re.compile(
+    rb"(\\[^u]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
+"""What to pass over (another escape, a whole pair) or half a pair."""
 
 LineRow = tuple[int, bytes, bool]
 """Key, bytes, and whether they are text (UTF-8 that parsed) or a blob."""
@@ -71,6 +77,7 @@ class Indexer:
         self.metadata = metadata
         self.place = place or Place()
         self.rows = Rows()
+        self.refers_to_blobs = False
         self._base = session_pk << SLOT_BITS
         self._max_line = max_line
 
@@ -86,28 +93,50 @@ class Indexer:
         if len(raw) > self._max_line:
             self._add_oversized(raw)
         else:
-            value = parse_line(raw if place.offset else strip_bom(raw))
-            is_text = raw.isascii() or self._is_utf8(raw)
-            if type(value) is dict:
-                self._add_object(raw, value, is_text)
-            elif isinstance(value, Fault):
-                self._add_unparsed(raw, value)
+            try:
+                # orjson takes a part of what parse_line takes, and nothing with broken UTF-8 or half a surrogate pair:
+                # most lines need no further look.
+                value = orjson.loads(raw)
+            except orjson.JSONDecodeError:
+                self._add_odd(raw)
             else:
-                self._add_plain_value(raw, value, is_text)
+                self._add_value(raw, value, is_text=True)
         place.offset += len(raw)
 
-    def _is_utf8(self, raw: bytes) -> bool:
+    def _add_value(self, raw: bytes, value: Any, is_text: bool) -> None:
+        if type(value) is not dict:
+            self._note_plain_value(value)
+        else:
+            kind = value.get("type")
+            if b"blob:sha256:" in raw:
+                self._note_blobs(raw)
+            if kind == "session":
+                self._note_header(value)
+            elif kind == "title" and self.place.slot == 0 and parse_title_slot(raw) is not None:
+                self.metadata.note_title_slot(value)
+            else:
+                self._add_entry(value, kind if type(kind) is str else None)
+        self._keep(raw, is_text)
+
+    def _note_blobs(self, raw: bytes) -> None:
+        found = BLOB_REFERENCE.findall(raw)
+        self.rows.blobs.update(digest.decode() for digest in found)
+        self.refers_to_blobs |= bool(found)
+
+    def _add_odd(self, raw: bytes) -> None:
+        """A line that is blank, broken, or JSON with something in it that few other programs read."""
+        line = raw if self.place.offset else strip_bom(raw)
+        value = parse_line(line)
+        if isinstance(value, Fault):
+            self._add_unparsed(raw, value)
+            return
+        is_text = True
         try:
             raw.decode()
         except UnicodeDecodeError as error:
+            is_text = False
             self._fault("invalid-utf8", "bytes that are no UTF-8; clients read U+FFFD there", error.start)
-            return False
-        return True
-
-    def _add_oversized(self, raw: bytes) -> None:
-        self._fault("oversized", f"{len(raw):,} bytes, more than SQLite takes in one value; kept whole but not read")
-        for start in range(0, len(raw), PIECE_BYTES):
-            self._keep(raw[start : start + PIECE_BYTES], is_text=False)
+        self._add_value(raw, self._without_lone_surrogates(line, value), is_text)
 
     def _add_unparsed(self, raw: bytes, fault: Fault) -> None:
         if fault.kind == "blank":
@@ -123,39 +152,31 @@ class Indexer:
             if piece.value is NOTHING:
                 self._keep(part, is_text=False)
             else:
-                self._add_object(part, piece.value, is_text=_decodes(part))
+                self._add_value(part, self._without_lone_surrogates(part, piece.value), is_text=_decodes(part))
 
-    def _add_plain_value(self, raw: bytes, value: Any, is_text: bool) -> None:
+    def _add_oversized(self, raw: bytes) -> None:
+        self._fault("oversized", f"{len(raw):,} bytes, more than SQLite takes in one value; kept whole but not read")
+        for start in range(0, len(raw), PIECE_BYTES):
+            self._keep(raw[start : start + PIECE_BYTES], is_text=False)
+
+    def _without_lone_surrogates(self, raw: bytes, value: Any) -> Any:
+        """The value with U+FFFD for every lone surrogate, which no column can hold; the line keeps the escape."""
+        cleaned = SURROGATE_ESCAPE.sub(_keep_pairs, raw)
+        if cleaned == raw:
+            return value
+        self._fault("lone-surrogate", "half of a surrogate pair; searched and shown as U+FFFD")
+        return read_slot(cleaned)
+
+    def _note_plain_value(self, value: Any) -> None:
         name = {str: "a string", list: "a list", bool: "a boolean", type(None): "null"}.get(type(value), "a number")
         self._fault("not-an-object", f"{name} where an entry is expected")
         if value is not None:
             # pi keeps such a value as an entry without id, a root of its own; it fails on null, which is no entry here.
-            self._keep_entry(self._entry_row(None, None, None, 0, None, None))
-        self._keep(raw, is_text)
-
-    def _add_object(self, raw: bytes, value: dict[str, Any], is_text: bool) -> None:
-        kind = value.get("type")
-        if b"blob:sha256:" in raw:
-            self.rows.blobs.update(h.decode() for h in BLOB_REFERENCE.findall(raw))
-        if b"\\ud" in raw or b"\\uD" in raw:
-            value = self._without_lone_surrogates(value)
-        if kind == "session":
-            self._note_header(value)
-        elif kind == "title" and self.place.slot == 0 and parse_title_slot(raw) is not None:
-            self.metadata.note_title_slot(value)
-        else:
-            self._keep_entry(self._entry(value, kind if type(kind) is str else None))
-        self._keep(raw, is_text)
-
-    def _without_lone_surrogates(self, value: dict[str, Any]) -> dict[str, Any]:
-        """The value with U+FFFD for every lone surrogate, which no column can hold; the line keeps the escape."""
-        cleaned = _replace_surrogates(value)
-        if cleaned != value:
-            self._fault("lone-surrogate", "half of a surrogate pair; searched and shown as U+FFFD")
-        return cleaned  # type: ignore[no-any-return]
+            key = self._base + self.place.slot
+            self._keep_entry((key, self.session_pk, None, None, None, 0, None, None, *NO_COLUMNS), 0)
 
     def _note_header(self, value: dict[str, Any]) -> None:
-        metadata, place = self.metadata, self.place
+        metadata = self.metadata
         if metadata.header_slot is not None:
             self._fault("second-header", "another header line; the first one counts")
             return
@@ -163,64 +184,68 @@ class Indexer:
             self._fault("header-not-first", "the header stands behind entries; clients refuse or overwrite such a file")
         if type(value.get("id")) is not str:
             self._fault("header-without-id", f"the header has no id; {metadata.session_id!r} stands for it")
-        metadata.note_header(value, place.slot)
+        metadata.note_header(value, self.place.slot)
 
-    def _entry(self, value: dict[str, Any], kind: str | None) -> EntryRow:
-        place, metadata = self.place, self.metadata
+    def _add_entry(self, value: dict[str, Any], kind: str | None) -> None:
+        place, metadata, base = self.place, self.metadata, self._base
         entry_id, parent_id = value.get("id"), value.get("parentId")
         if metadata.chains or type(entry_id) is not str:
-            if not metadata.chains and "parentId" in value:
-                parent_id = value["parentId"]
-            else:
+            if metadata.chains or "parentId" not in value:
                 parent_id = metadata.last_id
             entry_id = derived_entry_id(metadata.session_id, place.line, place.slot_of)
-        if entry_id in place.slot_of:
+        elif entry_id in place.slot_of:
             self._fault("duplicate-id", f"the id {entry_id} stands on an earlier line too; the last one counts")
             metadata.tangled = True
-        parent_slot = None
-        depth = 0
+        parent_pk, depth = None, 0
         if type(parent_id) is not str:
             parent_id = None
-        elif (parent_slot := place.slot_of.get(parent_id)) is None or parent_id == entry_id:
-            parent_slot = None
-            metadata.tangled = True
+        elif (parent_slot := place.slot_of.get(parent_id)) is not None and parent_id != entry_id:
+            parent_pk, depth = base + parent_slot, place.depths[parent_slot] + 1
         else:
-            depth = place.depths[parent_slot] + 1
+            metadata.tangled = True
         time_ms = parse_time(value.get("timestamp"))
         if time_ms is None:
             self._fault("bad-time", f"no time that can be read: {value.get('timestamp', 'missing')!s:.60}")
-        row = self._entry_row(entry_id, parent_id, parent_slot, depth, kind, time_ms, *_columns(kind, value))
-        place.slot_of[entry_id] = place.slot
-        metadata.note_entry(value, kind, entry_id, time_ms)
-        return row
+        slot = place.slot
+        if kind == "message":
+            message = value.get("message")
+            columns = _message_columns(message) if type(message) is dict else NO_COLUMNS
+            metadata.note_message(message, time_ms)
+        else:
+            columns = _model_columns(value) if kind == "model_change" else NO_COLUMNS
+            metadata.note_other(value, kind)
+        self._keep_entry(
+            (base + slot, self.session_pk, entry_id, parent_id, parent_pk, depth, kind, time_ms, *columns), depth
+        )
+        place.slot_of[entry_id] = slot
+        metadata.last_id = entry_id
+        if time_ms is not None:
+            metadata.last_ms = time_ms
 
-    def _entry_row(
-        self, entry_id: str | None, parent_id: str | None, parent_slot: int | None, depth: int, kind: str | None,
-        time_ms: int | None, *columns: Any,
-    ) -> EntryRow:  # fmt: skip
-        base = self._base
-        parent_pk = None if parent_slot is None else base + parent_slot
-        return (
-            base + self.place.slot, self.session_pk, entry_id, parent_id, parent_pk, depth, kind, time_ms,
-            *(columns or NO_COLUMNS),
-        )  # fmt: skip
-
-    def _keep_entry(self, row: EntryRow) -> None:
+    def _keep_entry(self, row: EntryRow, depth: int) -> None:
         self.rows.entries.append(row)
-        self.metadata.entry_count += 1
-        self.metadata.leaf_slot = self.place.slot
-        place = self.place
-        place.depths.extend([0] * (place.slot - len(place.depths)))
-        place.depths.append(row[DEPTH])
+        place, metadata = self.place, self.metadata
+        metadata.entry_count += 1
+        metadata.leaf_slot = place.slot
+        while len(place.depths) < place.slot:  # slots that hold no entry
+            place.depths.append(0)
+        place.depths.append(depth)
 
     def _keep(self, raw: bytes, is_text: bool) -> None:
-        self.rows.lines.append((self._base + self.place.slot, raw, is_text))
-        self.place.slot += 1
+        place = self.place
+        self.rows.lines.append((self._base + place.slot, raw, is_text))
+        place.slot += 1
 
     def _fault(self, kind: str, message: str, offset: int = 0) -> None:
         place = self.place
         self.rows.faults.append((self.session_pk, place.line, place.offset + offset, kind, message))
         self.metadata.fault_count += 1
+
+
+def read_slot(raw: bytes) -> Any:
+    """The value in the bytes of a slot that an entry was found in: what stands beside a recovered entry is left out."""
+    value: Any = parse_line(strip_bom(raw))
+    return value.entries[0] if isinstance(value, Fault) else value
 
 
 def _decodes(raw: bytes) -> bool:
@@ -231,41 +256,38 @@ def _decodes(raw: bytes) -> bool:
     return True
 
 
-DEPTH: Final = 5
 NO_COLUMNS: Final = (None,) * 10
 MAX_INTEGER: Final = (1 << 63) - 1
 
 
-def _columns(kind: str | None, value: dict[str, Any]) -> tuple[Any, ...]:
-    """role, provider, model, tool, stop_reason, input, output, cache_read, cache_write, cost of an entry."""
-    if kind == "message":
-        message = value.get("message")
-        if type(message) is not dict:
-            return NO_COLUMNS
-        role = text_of(message.get("role"))
-        if role == "toolResult":
-            return (role, None, None, text_of(message.get("toolName")), *NO_COLUMNS[:6])
-        if role != "assistant":
-            return (role, *NO_COLUMNS[:9])
-        usage = message.get("usage")
-        return (
-            role, text_of(message.get("provider")), text_of(message.get("model")), None,
-            text_of(message.get("stopReason")), *(_usage(usage) if type(usage) is dict else NO_COLUMNS[:5]),
-        )  # fmt: skip
-    if kind == "model_change":
-        model = value.get("modelId", value.get("model"))
-        return (None, text_of(value.get("provider")), text_of(model), *NO_COLUMNS[:7])
-    return NO_COLUMNS
+def _message_columns(message: dict[str, Any]) -> tuple[Any, ...]:
+    """role, provider, model, tool, stop_reason, input, output, cache_read, cache_write, cost of a message."""
+    get = message.get
+    role = get("role")
+    if role == "assistant":
+        usage = get("usage")
+        counts = _usage(usage) if type(usage) is dict else NO_COLUMNS[:5]
+        return (role, text_of(get("provider")), text_of(get("model")), None, text_of(get("stopReason")), *counts)
+    if role == "toolResult":
+        return (role, None, None, text_of(get("toolName")), None, None, None, None, None, None)
+    return (text_of(role), *NO_COLUMNS[1:])
+
+
+def _model_columns(entry: dict[str, Any]) -> tuple[Any, ...]:
+    model = entry.get("modelId", entry.get("model"))
+    return (None, text_of(entry.get("provider")), text_of(model), *NO_COLUMNS[3:])
 
 
 def _usage(usage: dict[str, Any]) -> tuple[int | None, int | None, int | None, int | None, float | None]:
     get = usage.get
     cost = get("cost")
-    total = cost.get("total") if type(cost) is dict else None
     return (
-        _count(get("input")), _count(get("output")), _count(get("cacheRead")), _count(get("cacheWrite")),
-        _money(total),
-    )  # fmt: skip
+        _count(get("input")),
+        _count(get("output")),
+        _count(get("cacheRead")),
+        _count(get("cacheWrite")),
+        _money(cost.get("total")) if type(cost) is dict else None,
+    )
 
 
 def _count(value: Any) -> int | None:
@@ -282,11 +304,5 @@ def _money(value: Any) -> float | None:
     return value if type(value) is float and value - value == 0 else None
 
 
-def _replace_surrogates(value: Any) -> Any:
-    if type(value) is str:
-        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    if type(value) is dict:
-        return {_replace_surrogates(k): _replace_surrogates(v) for k, v in value.items()}
-    if type(value) is list:
-        return [_replace_surrogates(v) for v in value]
-    return value
+def _keep_pairs(match: re.Match[bytes]) -> bytes:
+    return match[1] or rb"\ufffd"

@@ -6,7 +6,7 @@ always the time of its messages and never the file's.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
 import orjson
@@ -65,7 +65,7 @@ class Metadata:
 
     def to_json(self) -> str:
         """The state as text, for the session's row."""
-        return orjson.dumps(asdict(self)).decode()
+        return orjson.dumps(self).decode()
 
     @staticmethod
     def from_json(text: str) -> Metadata:
@@ -124,16 +124,8 @@ class Metadata:
         self.chains, _ = migration_steps(version)
         self.version = version if type(version) is int and 0 < version < 1_000_000 else 1 if self.chains else 3
 
-    def note_entry(self, entry: dict[str, Any], kind: str | None, entry_id: str, time_ms: int | None) -> None:
-        self.last_id = entry_id
-        if time_ms is not None:
-            self.last_ms = time_ms
-        if kind == "message":
-            self._note_message(entry.get("message"), time_ms)
-        elif kind is not None:
-            self._note_other(entry, kind)
-
-    def _note_message(self, message: Any, time_ms: int | None) -> None:
+    def note_message(self, message: Any, time_ms: int | None) -> None:
+        """Take a message entry's message: activity, first text, count."""
         self.message_count += 1
         if type(message) is not dict:
             return
@@ -148,7 +140,8 @@ class Metadata:
         if "attribution" in message:
             self._mark("xcsh", "attribution")
 
-    def _note_other(self, entry: dict[str, Any], kind: str) -> None:
+    def note_other(self, entry: dict[str, Any], kind: str | None) -> None:
+        """Take an entry that is no message: names, and marks of a dialect."""
         if kind == "session_info":
             self.info_name = text_of(entry.get("name"))
             self._mark("pi", "session_info")

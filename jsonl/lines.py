@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Protocol
 
 JS_WHITESPACE = (
     "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
@@ -17,7 +17,13 @@ UTF8_BOM = b"\xef\xbb\xbf"
 _ASCII_WHITESPACE = b"\t\n\v\f\r "
 
 
-def split_lines(stream: BinaryIO, *, chunk_size: int = 1 << 20) -> Iterator[bytes]:
+class ByteStream(Protocol):
+    """What lines are cut from: anything with a `read` for bytes."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+def split_lines(stream: ByteStream, *, chunk_size: int = 1 << 20) -> Iterator[bytes]:
     """Yield the lines of a stream, terminators included; joined, they are the stream.
 
     Only 0x0A ends a line: not CR, not U+2028, not U+0085. The last line may lack its terminator; no line is empty.

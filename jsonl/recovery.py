@@ -14,8 +14,9 @@ from typing import Any
 from .faults import NOTHING, Fault, FaultKind, Nothing, Piece
 from .grammar import GrammarError, TooDeepError, read_value, skip_space
 
-WORK_PER_BYTE = 8
-"""How often each byte of a broken line may be read again before recovery stops looking (R6)."""
+WORK_PER_BYTE = 4
+WORK_FLOOR = 1 << 16
+"""What recovery may read before it stops looking: the line four times over, and 64 KiB for the short ones (R6)."""
 
 # Every client writes `type` as the first key of an entry, a header and a title slot.
 _CANDIDATE = re.compile(r'\{[ \t]*"type"[ \t]*:')
@@ -43,10 +44,10 @@ class Cut:
 
     def __init__(self, raw: bytes, parse: ParseBytes) -> None:
         self.raw = raw
-        self.text = raw.decode("latin-1")
+        self.text = raw.decode("latin-1").rstrip("\r\n")  # or a torn string would seem to hold a control character
         self.parse = parse
         self.work = 0  # characters read by the grammar so far
-        self.budget = WORK_PER_BYTE * len(raw)
+        self.budget = WORK_PER_BYTE * len(raw) + WORK_FLOOR
         self.offset = 0  # of the first thing wrong
         self.fault: GrammarError | None = None
         self.values = 0  # whole values that follow each other from the start of a run
@@ -88,7 +89,7 @@ class Cut:
         if saved:
             text += f"; {entries} on the line recovered"
         if self.out_of_budget:
-            text += f"; the search for entries ended after reading the line {WORK_PER_BYTE} times"
+            text += "; the search for further entries was given up"
         return text
 
     def pieces(self) -> tuple[Piece, ...]:

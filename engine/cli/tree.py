@@ -1,0 +1,56 @@
+"""`sessiondb tree`: the branches of a session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from sessiondb.cli.options import PATH, Settings, as_of, reading, reads, takes_ndjson
+from sessiondb.cli.output import put, put_json, say, width
+from sessiondb.cli.tree_drawing import Drawn, drawn, tree_lines
+from sessiondb.sessions import SessionInfo
+from sessiondb.store import Store
+
+SELECT_LEAF = """
+SELECT e.entry_id AS id
+FROM sessions s JOIN entries e ON e.pk = s.leaf_pk
+WHERE s.pk = ?
+"""
+
+
+@click.command("tree", short_help="Draw the branches of a session.")
+@click.argument("ref", type=PATH)
+@takes_ndjson
+@reads
+@click.pass_obj
+def command(settings: Settings, ref: str, ndjson: bool, fresh: bool) -> None:
+    """Draw the tree of a session's entries: a run without branches stays in its column, branches are indented.
+
+    Each line has the entry's id, local time, kind, [label] and beginning; the leaf is marked. With --json one document
+    {"session", "leaf", "nodes", "as_of"}: the nodes are a flat list in the order of drawing, each {"id", "parentId",
+    "depth", "label" if there is one, "entry"}; parentId is what it is drawn under, null for a root, whose depth is 0.
+    """
+    with reading(settings, fresh=fresh) as store:
+        info = store.session(ref)
+        leaf = _leaf_id(store, info)
+        nodes = list(drawn(store.tree(info)))
+        if ndjson:
+            for node in nodes:
+                put_json(_as_object(node))
+        elif settings.json:
+            objects = [_as_object(node) for node in nodes]
+            put_json({"session": info.id, "leaf": leaf, "nodes": objects, "as_of": as_of(store)})
+        elif nodes:
+            put(tree_lines(nodes, leaf, width()))
+        else:
+            say(f"no entries in {info.id}")
+
+
+def _leaf_id(store: Store, info: SessionInfo) -> str | None:
+    rows = store.sql(SELECT_LEAF, (info.pk,))
+    return rows[0]["id"] if rows else None
+
+
+def _as_object(node: Drawn) -> dict[str, Any]:
+    label = {} if node.label is None else {"label": node.label}
+    return {"id": node.id, "parentId": node.parent_id, "depth": node.depth, **label, "entry": node.entry}

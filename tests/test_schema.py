@@ -1,0 +1,151 @@
+"""Migrations and metadata are one schema; statements are right and use their indices; the files say so too."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+import sessiondb
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sessiondb import Store
+from sessiondb.connection import open_database
+from sessiondb.schema import REVISION
+from sessiondb.schema.tables import metadata
+from sessiondb.schema.views import TRIGGERS, VIEWS
+from sqlalchemy import create_engine, inspect, text
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_the_revision_of_the_code_is_the_newest_migration() -> None:
+    config = Config()
+    config.set_main_option("script_location", "sessiondb:migrations")
+    assert ScriptDirectory.from_config(config).get_current_head() == REVISION
+
+
+def test_migrating_an_empty_file_gives_what_the_metadata_says(store: Store) -> None:
+    engine = store.sqlalchemy_engine()
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+        differences = compare_metadata(context, metadata)
+    engine.dispose()
+    assert [d for d in differences if "alembic_version" not in str(d)] == []
+
+
+def test_create_all_and_the_migrations_give_the_same_columns_and_constraints(store: Store, tmp_path: Path) -> None:
+    migrated = store.sqlalchemy_engine()
+    created = create_engine(f"sqlite+apsw:///{tmp_path}/created.db")
+    metadata.create_all(created)
+    for table in metadata.tables:
+        ours, theirs = inspect(migrated), inspect(created)
+        shape = [(c["name"], str(c["type"]), c["nullable"], c["default"]) for c in ours.get_columns(table)]
+        assert shape == [(c["name"], str(c["type"]), c["nullable"], c["default"]) for c in theirs.get_columns(table)]
+        assert ours.get_foreign_keys(table) == theirs.get_foreign_keys(table)
+        assert ours.get_indexes(table) == theirs.get_indexes(table)
+        with migrated.connect() as a, created.connect() as b:
+            pragma = text(f"SELECT wr, strict FROM pragma_table_list WHERE name = '{table}'")
+            assert a.execute(pragma).fetchall() == b.execute(pragma).fetchall()
+    migrated.dispose()
+    created.dispose()
+
+
+@pytest.mark.parametrize("name", [*VIEWS, *TRIGGERS])
+def test_a_view_or_trigger_in_the_database_is_the_one_in_the_schema(store: Store, name: str) -> None:
+    (row,) = store.sql("SELECT sql FROM sqlite_schema WHERE name = ?", (name,))
+    assert " ".join(row["sql"].split()) == " ".join((VIEWS | TRIGGERS)[name].split())
+
+
+def statements() -> dict[str, str]:
+    """Every SQL constant of the package, by module and name."""
+    found = {}
+    for info in pkgutil.walk_packages(sessiondb.__path__, "sessiondb."):
+        if ".migrations" in info.name or ".cli" in info.name:
+            continue
+        module = importlib.import_module(info.name)
+        for name, value in vars(module).items():
+            if name.isupper() and isinstance(value, str) and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|COUNT)\b", value):
+                found[f"{info.name}.{name}"] = value
+    return found
+
+
+STATEMENTS = statements()
+
+SCANS_ON_PURPOSE = {
+    # the whole table is what is asked for
+    "sessiondb.importer.SELECT_ANY_SESSION": "session",
+    "sessiondb.reindex.SELECT_LINES_OF_NOBODY": "line",
+    "sessiondb.reindex.SELECT_KEYS": "session",
+    "sessiondb.store.SELECT_KEYS": "session",
+    "sessiondb.store.SELECT_LAST_IMPORT": "source",
+    "sessiondb.sessions.SELECT_PAGE": "s",
+    "sessiondb.sessions.COUNT_MATCHES": "s",
+    "sessiondb.sessions.SELECT_ALL_PATHS": "source",
+    "sessiondb.sources.SELECT_ALL": "source",
+    "sessiondb.sources.SELECT_ROOTS": "root",
+    "sessiondb.blobs.SELECT_SESSIONS_MISSING": "r",
+    # one short row a session, asked once for a big file or a name typed by hand
+    "sessiondb.importer.SELECT_SAME_SIZE": "session",
+    "sessiondb.sessions.SELECT_BY_PREFIX": "s",
+}
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_every_statement_compiles_and_scans_no_table_by_accident(store: Store, name: str) -> None:
+    db = store._db
+    plan = [row[3] for row in db.execute("EXPLAIN QUERY PLAN " + STATEMENTS[name], _any_values(STATEMENTS[name]))]
+    scanned = {m[1] for step in plan if (m := re.match(r"SCAN (\w+)(?! VIRTUAL)", step)) and m[1] != "k"}
+    assert scanned - {SCANS_ON_PURPOSE.get(name), "CONSTANT"} == set(), plan
+
+
+def _any_values(sql: str) -> dict[str, object] | tuple[object, ...]:
+    names = re.findall(r":(\w+)", sql)
+    if names:
+        return dict.fromkeys(names, "[]")
+    return (None,) * max(sql.count("?"), *(int(n) for n in re.findall(r"\?(\d+)", sql)), 0)
+
+
+def test_the_statements_are_found_at_all() -> None:
+    assert len(STATEMENTS) > 40
+
+
+@pytest.mark.parametrize("path", ["schema/SCHEMA.md"])
+def test_the_document_names_every_table_view_and_column(path: str, open_store: Callable[..., Store]) -> None:
+    document = (ROOT / path).read_text()
+    store = open_store()
+    for name in [*metadata.tables, *VIEWS]:
+        assert f"`{name}`" in document
+        for column in store.sql(f"SELECT name FROM pragma_table_info('{name}')"):
+            assert f"`{column['name']}`" in document, f"{name}.{column['name']}"
+
+
+def test_deleting_a_session_row_leaves_nothing_of_it(store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(b'{"type":"session","version":3,"id":"a","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/"}\nbroken\n')
+    store.import_paths([file])
+    db = open_database(store.path)
+    db.execute("DELETE FROM session")
+    for table in ("line", "entry", "fault", "source", "blob_reference"):
+        assert db.execute(f"SELECT count(*) FROM {table}").get == 0
+    db.close()
+
+
+def test_staged_rows_are_in_no_view(store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(b'{"type":"message","id":"1","timestamp":"2026-01-01T00:00:00.000Z"}\nbroken\n')
+    store.import_paths([file])
+    db: apsw.Connection = open_database(store.path)
+    db.execute("UPDATE session SET staged_by = 'elsewhere 1 x'")
+    for view in ("sessions", "entries", "faults"):
+        assert store.sql(f"SELECT count(*) AS n FROM {view}") == [{"n": 0}]
+    assert store.sessions() == []
+    db.execute("UPDATE session SET staged_by = NULL")
+    db.close()
+    assert store.sql("SELECT count(*) AS n FROM entries") == [{"n": 1}]
