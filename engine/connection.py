@@ -16,10 +16,16 @@ from pathlib import Path
 from typing import Any, cast
 
 import apsw
-from sessiondb.errors import DatabaseUnavailableError, SessionDBWarning, sqlite_errors
+from sessiondb.errors import DatabaseUnavailableError, NotADatabaseError, SessionDBWarning, sqlite_errors
+from sessiondb.schema import APPLICATION_ID
 
 PAGE_SIZE = 8192
 """Measured: 8 KiB pages beat 4 KiB by a quarter on import and cost nothing on point reads."""
+
+SMALLEST_DATABASE = 512
+"""Bytes of the smallest page."""
+
+COUNT_OBJECTS = "SELECT count(*) FROM sqlite_schema"
 
 _creating = threading.Lock()
 
@@ -48,6 +54,7 @@ def open_database(path: Path, *, read_only: bool = False, timeout: float = 10.0)
         db = apsw.Connection(name, flags=flags, statementcachesize=128)
         try:
             _wait_for_others(db, timeout)
+            _refuse_what_is_not_ours(db, name)  # before anything below writes to the file
             _distrust_the_file(db)
             _enforce_references(db)
             if not read_only:
@@ -70,6 +77,8 @@ def _create_private(path: Path) -> None:
     except FileExistsError:
         if not path.is_file():
             raise DatabaseUnavailableError(f"{path} is no regular file; name another with --db") from None
+        if 0 < path.stat().st_size < SMALLEST_DATABASE:  # SQLite would take it for an empty one and write over it
+            raise NotADatabaseError(str(path), "is no SQLite database") from None
     except OSError as error:
         raise DatabaseUnavailableError(f"{path} cannot be created: {error.strerror}") from error
 
@@ -83,6 +92,11 @@ def _make_folder(folder: Path) -> None:
 def _wait_for_others(db: apsw.Connection, timeout: float) -> None:
     # First of all settings: every later one may meet a lock.
     db.set_busy_timeout(int(timeout * 1000))
+
+
+def _refuse_what_is_not_ours(db: apsw.Connection, name: str) -> None:
+    if select_value(db, COUNT_OBJECTS) and db.pragma("application_id") != APPLICATION_ID:
+        raise NotADatabaseError(name, "is a SQLite database of another program")
 
 
 def _distrust_the_file(db: apsw.Connection) -> None:

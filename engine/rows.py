@@ -65,7 +65,11 @@ DELETE_LINES = "DELETE FROM line WHERE pk BETWEEN :first AND :last"
 DELETE_FAULTS = "DELETE FROM fault WHERE session_pk = :pk"
 DELETE_BLOB_REFERENCES = "DELETE FROM blob_reference WHERE session_pk = :pk"
 
-SELECT_STAGED = "SELECT pk, staged_by FROM session WHERE staged_by IS NOT NULL ORDER BY pk"
+SELECT_STAGED = """
+SELECT pk, staged_by FROM session INDEXED BY ix_session_staged
+WHERE staged_by IS NOT NULL
+ORDER BY pk
+"""
 
 KEYS_AT_ONCE: Final = 256
 

@@ -9,22 +9,22 @@ import warnings
 from pathlib import Path
 
 import apsw
-from sessiondb.errors import NotADatabaseError, ReadOnlyError, SchemaTooNewError, SessionDBWarning, sqlite_errors
+from sessiondb.connection import select_value
+from sessiondb.errors import ReadOnlyError, SchemaTooNewError, SessionDBWarning, sqlite_errors
 from sessiondb.schema import APPLICATION_ID, REVISION
 from sessiondb.schema.views import VIEWS
 
 SELECT_REVISION = "SELECT version_num FROM alembic_version"
-COUNT_OBJECTS = "SELECT count(*) FROM sqlite_schema"
 
 
 def require_current(db: apsw.Connection, path: Path, *, read_only: bool) -> bool:
     """Make sure the tables are ours and known; True when the database may be written.
 
     An older or new database is upgraded in one transaction. One from a newer version is left alone: False and a
-    SessionDBWarning when its views still answer, else SchemaTooNewError. Another program's raises NotADatabaseError.
+    SessionDBWarning when its views still answer, else SchemaTooNewError.
     """
     with sqlite_errors(str(path)):
-        revision = read_revision(db, path)
+        revision = read_revision(db)
         if revision == REVISION:
             return not read_only
         if revision is not None and revision > REVISION:
@@ -36,13 +36,11 @@ def require_current(db: apsw.Connection, path: Path, *, read_only: bool) -> bool
     return True
 
 
-def read_revision(db: apsw.Connection, path: Path) -> str | None:
-    """The database's revision; None for a file without any table. Raises NotADatabaseError for a foreign one."""
-    if db.execute(COUNT_OBJECTS).get == 0:
+def read_revision(db: apsw.Connection) -> str | None:
+    """The database's revision; None for a file without any table."""
+    if not db.table_exists(None, "alembic_version"):
         return None
-    if db.pragma("application_id") != APPLICATION_ID or not db.table_exists(None, "alembic_version"):
-        raise NotADatabaseError(str(path), "is a SQLite database of another program")
-    return str(db.execute(SELECT_REVISION).get)
+    return str(select_value(db, SELECT_REVISION))
 
 
 def _require_readable(db: apsw.Connection, path: Path, revision: str) -> None:

@@ -19,6 +19,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    text,
 )
 from sqlalchemy.types import UserDefinedType
 
@@ -68,7 +69,7 @@ session = Table(
     Column("leaf_pk", Integer),
     Column("grown_from", Integer, ForeignKey("session.pk", ondelete="SET NULL")),
     Column("replaced_from", Integer, ForeignKey("session.pk", ondelete="SET NULL")),
-    Column("superseded", Integer, nullable=False, server_default="0"),
+    Column("superseded", Integer, nullable=False, server_default=text("0")),
     Column("imported_ms", Integer, nullable=False),
     Column("staged_by", Text),
     CheckConstraint("superseded IN (0, 1)", name="superseded_is_a_flag"),

@@ -66,7 +66,3 @@ def main() -> None:
     """Run the program with the process's arguments."""
     prepare_streams()
     program(prog_name="sessiondb")
-
-
-if __name__ == "__main__":
-    main()

@@ -80,7 +80,8 @@ def _export_one(store: Store, ref: str, output: str | None, form: Form, *, force
 
 def _tell_all(store: Store, report: ExportReport, left_out: int, *, as_json: bool) -> None:
     if as_json:
-        put_json(report.to_dict() | {"superseded_left_out": left_out, "as_of": as_of(store)})
+        pairs = {"renamed": [*map(list, report.renamed)], "refused": [*map(list, report.refused)]}
+        put_json(report.to_dict() | pairs | {"superseded_left_out": left_out, "as_of": as_of(store)})
     else:
         for line in _report_lines(report, left_out):
             say(line)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from sessiondb.cli.printable import printable
+from sessiondb.cli.printable import escaped_json, printable
 from sessiondb.jsonl import encode_entry
 
 BOLD, DIM, YELLOW, GREEN = "1", "2", "33", "32"
@@ -42,7 +42,15 @@ def put_bytes(*pieces: bytes) -> None:
 
 def put_json(value: Any) -> None:
     """One JSON value and a newline on stdout, whatever is in it."""
-    put_bytes(encode_entry(value), b"\n")
+    put_json_bytes(encode_entry(value))
+
+
+def put_json_bytes(encoded: bytes) -> None:
+    """JSON as it is, and a newline. A terminal gets it with escapes for what could steer it: the same JSON."""
+    if on_terminal():
+        put([escaped_json(encoded.decode("utf-8", "replace"))])
+    else:
+        put_bytes(encoded, b"\n")
 
 
 def on_terminal() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +29,13 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else _spelled(char) for char in _BLANKS.sub(" ", text))
 
 
+def escaped_json(text: str) -> str:
+    """JSON text with escapes for all that `printable` spells out; the value stays the same."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in JOINERS else json.dumps(c)[1:-1] for c in text)
+
+
 def one_line(text: str, limit: int = PREVIEW_CHARS) -> str:
     """The start of the text, white space collapsed, printable, at most `limit` columns."""
     start = text[: 4 * limit + 1000]
@@ -35,8 +43,10 @@ def one_line(text: str, limit: int = PREVIEW_CHARS) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 file`, `1,234 files`."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+    """`1 file`, `1,234 files`, `2 entries`."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun[:-1]}ies" if noun.endswith("y") else f"{number:,} {noun}s"
 
 
 def with_tilde(path: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 from sessiondb.cli.failures import INTERRUPTED
 from sessiondb.cli.options import TEXT, Settings, reading, reads, takes_ndjson
-from sessiondb.cli.output import BOLD, put, put_json, say, styled
+from sessiondb.cli.output import BOLD, on_terminal, put, put_json, say, styled
 from sessiondb.cli.printable import columns_of, pad, printable
 from sessiondb.cli.table import Column, fits, table
 from sessiondb.errors import BadQueryError
@@ -129,7 +129,12 @@ def _print_csv(rows: list[Row]) -> None:
     if rows:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(rows[0])
-        writer.writerows([_text_of_bytes(v) if isinstance(v, bytes) else v for v in row.values()] for row in rows)
+        writer.writerows(map(_csv_value, row.values()) for row in rows)
+
+
+def _csv_value(value: Any) -> Any:
+    text = _text_of_bytes(value) if isinstance(value, bytes) else value
+    return printable(text) if on_terminal() and isinstance(text, str) else text
 
 
 def _table(rows: list[Row]) -> Iterator[str]:

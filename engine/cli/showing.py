@@ -9,9 +9,9 @@ from typing import Any, Final
 import click
 from sessiondb.cli.entry_lines import entry_lines
 from sessiondb.cli.options import PATH, TEXT, Settings, as_of, reading, reads, takes_ndjson
-from sessiondb.cli.output import BOLD, on_terminal, put, put_bytes, put_json, say, styled, width
+from sessiondb.cli.output import BOLD, on_terminal, put, put_json, put_json_bytes, say, styled, width
 from sessiondb.cli.preview import kind_of, preview
-from sessiondb.cli.printable import columns_of, one_line, pad, printable, with_tilde
+from sessiondb.cli.printable import columns_of, counted, one_line, pad, printable, with_tilde
 from sessiondb.cli.table import Column, table
 from sessiondb.cli.times import entry_time, full_time
 from sessiondb.jsonl import parse_time
@@ -57,7 +57,7 @@ def command(
     with reading(settings, fresh=fresh) as store:
         info = store.session(ref)
         if entry is not None:
-            put_bytes(store.raw_entry(info, entry), b"\n")  # one JSON document already
+            put_json_bytes(store.raw_entry(info, entry))  # one JSON document already
         elif faults:
             _show_faults(store, info, as_json=settings.json, ndjson=ndjson)
         elif ndjson:
@@ -123,8 +123,8 @@ def _facts(store: Store, info: SessionInfo) -> Iterator[tuple[str, str]]:
     yield "imported", full_time(info.imported_ms)
     if info.parent_session:
         yield "parent", printable(info.parent_session)
-    counts = f"{info.message_count:,} messages, {info.entry_count:,} entries, {info.line_count:,} lines"
-    yield "holds", f"{counts}, {info.byte_count:,} bytes"
+    counts = ((info.message_count, "message"), (info.entry_count, "entry"), (info.line_count, "line"))
+    yield "holds", ", ".join(counted(*count) for count in (*counts, (info.byte_count, "byte")))
     if info.fault_count:
         yield "faults", f"{info.fault_count:,}; --faults lists them"
     for path in info.paths:

@@ -6,13 +6,16 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import click
 from sessiondb.cli.failures import DAMAGE, DONE, NOT_DONE
 from sessiondb.cli.options import PATH, Settings, as_of, reading, reads
 from sessiondb.cli.output import on_terminal, put, put_bytes, put_json, say
 from sessiondb.cli.printable import counted, printable
+from sessiondb.cli.progress import progress_bar
+from sessiondb.report import Progress
+from sessiondb.sessions import SessionInfo
 from sessiondb.store import Store
 from sessiondb.verify import State, Verdict
 
@@ -42,24 +45,37 @@ def command(ctx: click.Context, refs: tuple[str, ...], deletable: bool, print0: 
     if print0 and not deletable:
         raise click.UsageError("--print0 goes with --deletable")
     with reading(settings, fresh=fresh) as store:
+        infos = [store.session(ref) for ref in refs] if refs else store.sessions(superseded=True)
         if deletable and not settings.json:
-            _list_deletable(_verdicts(store, refs), b"\0" if print0 else b"\n")
+            _list_deletable((v for info in infos for v in store.verify(info)), b"\0" if print0 else b"\n")
             return
-        verdicts = list(_verdicts(store, refs))
+        verdicts, unchecked = _compare(store, infos)
         if settings.json:
-            chosen = [v.to_dict() for v in verdicts if v.is_deletable or not deletable]
-            put_json({"verdicts": chosen, "counts": Counter(v.state for v in verdicts), "as_of": as_of(store)})
+            chosen = [_as_object(v) for v in verdicts if v.is_deletable or not deletable]
+            counts = dict(Counter(v.state for v in verdicts))
+            put_json({"verdicts": chosen, "counts": counts, "not_compared": [info.id for info in unchecked],
+                      "as_of": as_of(store)})  # fmt: skip
         else:
             put(_lines(verdicts))
-            _say_unchecked(store, refs, verdicts)
+            _say_unchecked(unchecked)
     ctx.exit(_exit_code(verdicts) if not deletable else DONE)
 
 
-def _verdicts(store: Store, refs: tuple[str, ...]) -> Iterator[Verdict]:
-    if not refs:
-        yield from store.verify()
-    for info in [store.session(ref) for ref in refs]:
-        yield from store.verify(info)
+def _compare(store: Store, infos: list[SessionInfo]) -> tuple[list[Verdict], list[SessionInfo]]:
+    """The verdicts on the sessions' files, and the sessions that no file stands for: nothing was compared for them."""
+    verdicts: list[Verdict] = []
+    unchecked: list[SessionInfo] = []
+    done, total = 0, sum(info.byte_count for info in infos)
+    with progress_bar() as on_progress:
+        for number, info in enumerate(infos):
+            if on_progress:
+                on_progress(Progress(number, len(infos), done, total))
+            found = list(store.verify(info))
+            verdicts += found
+            if not found:
+                unchecked.append(info)
+            done += info.byte_count
+    return verdicts, unchecked
 
 
 def _list_deletable(verdicts: Iterator[Verdict], end: bytes) -> None:
@@ -72,6 +88,10 @@ def _list_deletable(verdicts: Iterator[Verdict], end: bytes) -> None:
         else:
             put_bytes(os.fsencode(verdict.path), end)
     sys.stdout.flush()
+
+
+def _as_object(verdict: Verdict) -> dict[str, Any]:
+    return verdict.to_dict() | {"missing_blobs": list(verdict.missing_blobs)}
 
 
 def _lines(verdicts: list[Verdict]) -> Iterator[str]:
@@ -101,14 +121,10 @@ def _remarks(verdict: Verdict) -> list[str]:
     return remarks
 
 
-def _say_unchecked(store: Store, refs: tuple[str, ...], verdicts: list[Verdict]) -> None:
-    """Name the sessions that no file stands for: nothing was compared for them."""
-    paths = {verdict.path for verdict in verdicts}
-    asked = [store.session(ref) for ref in refs] if refs else store.sessions(superseded=True)
-    for info in asked:
-        if not paths.intersection(map(str, info.paths)):
-            why = "its file holds another session now" if info.superseded else "no file is known for it"
-            say(f"not compared: {info.id} ({info.line_count:,} lines), {why}")
+def _say_unchecked(infos: list[SessionInfo]) -> None:
+    for info in infos:
+        why = "its file holds another session now" if info.superseded else "no file is known for it"
+        say(f"not compared: {info.id} ({counted(info.line_count, 'line')}), {why}")
 
 
 def _exit_code(verdicts: list[Verdict]) -> int:

@@ -34,11 +34,13 @@ STATEMENTS = (
       dialect_hint TEXT,
       fold TEXT NOT NULL,
       leaf_pk INTEGER,
-      grown_from INTEGER REFERENCES session (pk) ON DELETE SET NULL,
-      replaced_from INTEGER REFERENCES session (pk) ON DELETE SET NULL,
+      grown_from INTEGER,
+      replaced_from INTEGER,
       superseded INTEGER NOT NULL DEFAULT 0,
       imported_ms INTEGER NOT NULL,
       staged_by TEXT,
+      FOREIGN KEY (grown_from) REFERENCES session (pk) ON DELETE SET NULL,
+      FOREIGN KEY (replaced_from) REFERENCES session (pk) ON DELETE SET NULL,
       CONSTRAINT superseded_is_a_flag CHECK (superseded IN (0, 1))
     ) STRICT
     """,
@@ -51,7 +53,7 @@ STATEMENTS = (
     """
     CREATE TABLE entry (
       pk INTEGER NOT NULL PRIMARY KEY,
-      session_pk INTEGER NOT NULL REFERENCES session (pk) ON DELETE CASCADE,
+      session_pk INTEGER NOT NULL,
       entry_id TEXT,
       parent_id TEXT,
       parent_pk INTEGER,
@@ -67,30 +69,33 @@ STATEMENTS = (
       output INTEGER,
       cache_read INTEGER,
       cache_write INTEGER,
-      cost REAL
+      cost REAL,
+      FOREIGN KEY (session_pk) REFERENCES session (pk) ON DELETE CASCADE
     ) STRICT
     """,
     "CREATE INDEX ix_entry_session_entry_id ON entry (session_pk, entry_id)",
     """
     CREATE TABLE fault (
       pk INTEGER NOT NULL PRIMARY KEY,
-      session_pk INTEGER NOT NULL REFERENCES session (pk) ON DELETE CASCADE,
+      session_pk INTEGER NOT NULL,
       line INTEGER NOT NULL,
       offset INTEGER NOT NULL,
       kind TEXT NOT NULL,
-      message TEXT NOT NULL
+      message TEXT NOT NULL,
+      FOREIGN KEY (session_pk) REFERENCES session (pk) ON DELETE CASCADE
     ) STRICT
     """,
     "CREATE INDEX ix_fault_session_pk ON fault (session_pk, line)",
     """
     CREATE TABLE source (
       path ANY NOT NULL PRIMARY KEY,
-      session_pk INTEGER NOT NULL REFERENCES session (pk) ON DELETE CASCADE,
+      session_pk INTEGER NOT NULL,
       size INTEGER NOT NULL,
       mtime_ns INTEGER NOT NULL,
       inode INTEGER NOT NULL,
       seen_ms INTEGER NOT NULL,
-      gone_ms INTEGER
+      gone_ms INTEGER,
+      FOREIGN KEY (session_pk) REFERENCES session (pk) ON DELETE CASCADE
     ) STRICT
     """,
     "CREATE INDEX ix_source_session_pk ON source (session_pk)",
@@ -104,9 +109,10 @@ STATEMENTS = (
     """,
     """
     CREATE TABLE blob_reference (
-      session_pk INTEGER NOT NULL REFERENCES session (pk) ON DELETE CASCADE,
+      session_pk INTEGER NOT NULL,
       hash TEXT NOT NULL,
-      PRIMARY KEY (session_pk, hash)
+      PRIMARY KEY (session_pk, hash),
+      FOREIGN KEY (session_pk) REFERENCES session (pk) ON DELETE CASCADE
     ) STRICT, WITHOUT ROWID
     """,
     "CREATE TABLE counter (name TEXT NOT NULL PRIMARY KEY, next INTEGER NOT NULL) STRICT",
