@@ -86,7 +86,7 @@ def _walk(top: Path, found: Found, seen: set[tuple[int, int]]) -> Iterator[Path]
             elif LEFTOVER.search(entry.name):
                 found.leftovers.append(folder / entry.name)
             else:
-                found.ignored[_ending(entry.name)] += 1
+                found.ignored["in blobs/" if folder.name == "blobs" else _ending(entry.name)] += 1
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

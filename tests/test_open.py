@@ -63,7 +63,7 @@ def test_a_missing_database_is_not_made_by_reading(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("content", [b"hello, this is no database at all" * 40, b"\0" * 5000, b"x"], ids=["text", "zeros", "byte"])
+@pytest.mark.parametrize("content", [b"this is no database" * 40, b"\0" * 5000, b"x"], ids=["text", "zeros", "byte"])
 def test_a_file_that_is_no_database_is_refused_and_left(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "notes.txt"
     path.write_bytes(content)

@@ -83,7 +83,7 @@ def statements() -> dict[str, str]:
             continue
         module = importlib.import_module(info.name)
         for name, value in vars(module).items():
-            if name.isupper() and isinstance(value, str) and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|COUNT)\b", value):
+            if name.isupper() and isinstance(value, str) and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", value):
                 found[f"{info.name}.{name}"] = value
     return found
 

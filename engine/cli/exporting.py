@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 
 import click
 from sessiondb.cli.failures import NOT_DONE
@@ -74,8 +76,13 @@ def _export_one(store: Store, ref: str, output: str | None, form: Form, *, force
                   "missing_blobs": missing, "as_of": as_of(store)})  # fmt: skip
         return
     say(f"{output}: {written:,} bytes, session {info.id}, {form}")
-    for digest in missing:
-        say(f"missing blob: {digest}")
+    if missing:
+        say(_missing_line(info.id, missing))
+
+
+def _missing_line(session: str, digests: list[str]) -> str:
+    more = f" and {len(digests) - 1:,} more, all listed with --json" if len(digests) > 1 else ""
+    return f"blobs that are not held: session {session} refers to {digests[0]}{more}"
 
 
 def _tell_all(store: Store, report: ExportReport, left_out: int, *, as_json: bool) -> None:
@@ -90,7 +97,8 @@ def _tell_all(store: Store, report: ExportReport, left_out: int, *, as_json: boo
 def _report_lines(report: ExportReport, left_out: int) -> Iterator[str]:
     yield from (f"renamed: {wanted} is {name}" for wanted, name in report.renamed)
     yield from (f"refused: {why}" for _, why in report.refused)
-    yield from (f"missing blob: {blob}" for blob in report.missing_blobs)
+    for session, blobs in groupby((blob.rsplit(": ", 1) for blob in report.missing_blobs), key=itemgetter(0)):
+        yield _missing_line(session, [digest for _, digest in blobs])
     if left_out:
         yield f"left out: {left_out:,} superseded; --superseded writes them too"
     refused = f", {len(report.refused):,} refused" if report.refused else ""

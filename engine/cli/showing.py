@@ -115,7 +115,7 @@ def _facts(store: Store, info: SessionInfo) -> Iterator[tuple[str, str]]:
     yield "id", printable(info.id)
     yield "dialect", printable(f"{info.dialect} ({info.dialect_reason}), version {info.version}")
     if info.title:
-        yield "title", one_line(info.title)
+        yield "title", one_line(info.title, (width() or 10_000) - 12)
     if info.cwd:
         yield "cwd", with_tilde(info.cwd)
     yield "created", full_time(info.created_ms)

@@ -28,6 +28,9 @@ MEANINGS: Final[dict[State, str]] = {
     "damaged": "the held bytes are not those that were imported",
 }
 
+LISTED_GONE: Final = 20
+"""Who deletes what verify allowed to delete has thousands of these: more are only counted, and listed with --json."""
+
 
 @click.command("verify", short_help="Compare every session with its file, byte for byte.")
 @click.argument("refs", nargs=-1, type=PATH, metavar="[REF]...")
@@ -95,17 +98,20 @@ def _as_object(verdict: Verdict) -> dict[str, Any]:
 
 
 def _lines(verdicts: list[Verdict]) -> Iterator[str]:
-    for verdict in verdicts:
-        if remarks := _remarks(verdict):
-            yield printable(f"{verdict.state:<10}  {verdict.path}: {'; '.join(remarks)}")
     counts = Counter(verdict.state for verdict in verdicts)
+    for verdict in verdicts:
+        remarks = _remarks(verdict)
+        if verdict.state == "gone" and counts["gone"] <= LISTED_GONE:
+            remarks.append("no such file any more")
+        if remarks:
+            yield printable(f"{verdict.state:<10}  {verdict.path}: {'; '.join(remarks)}")
     for state, meaning in MEANINGS.items():
         if counts[state] or state == "equal":
             yield f"{state:<10}  {counts[state]:>6,}  {meaning}"
 
 
 def _remarks(verdict: Verdict) -> list[str]:
-    """What is to be said of this path; nothing when it is simply equal."""
+    """What is to be said of this path; nothing when all its bytes are held."""
     remarks = []
     if verdict.state == "grown":
         remarks.append(f"{counted(verdict.lines, 'more line')} in the file")
@@ -116,8 +122,6 @@ def _remarks(verdict: Verdict) -> list[str]:
     if verdict.missing_blobs:
         first, *others = verdict.missing_blobs
         remarks.append(f"blob {first} is not held" + (f", nor {len(others):,} more" if others else ""))
-    if verdict.state == "gone":
-        remarks.append("no such file any more")
     return remarks
 
 
