@@ -22,6 +22,8 @@ from sessiondb.schema import APPLICATION_ID
 PAGE_SIZE = 8192
 """Measured: 8 KiB pages beat 4 KiB by a quarter on import and cost nothing on point reads."""
 
+SELECT_TABLES = "SELECT sql FROM sqlite_schema WHERE type = 'table' AND sql IS NOT NULL ORDER BY name"
+
 SMALLEST_DATABASE = 512
 """Bytes of the smallest page."""
 
@@ -33,9 +35,9 @@ _creating = threading.Lock()
 def default_path() -> Path:
     """Where the database is when nobody names one: $SESSIONDB_DB, else under $XDG_DATA_HOME."""
     if named := os.environ.get("SESSIONDB_DB"):
-        return Path(named).expanduser()
+        return Path(os.path.expanduser(named))  # noqa: PTH111 - Path.expanduser() raises for ~somebody who is not here
     data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(data).expanduser() / "sessiondb" / "sessions.db"
+    return Path(os.path.expanduser(data), "sessiondb", "sessions.db")  # noqa: PTH111
 
 
 def open_database(path: Path, *, read_only: bool = False, timeout: float = 10.0) -> apsw.Connection:
@@ -64,6 +66,14 @@ def open_database(path: Path, *, read_only: bool = False, timeout: float = 10.0)
             db.close(True)
             raise
     return db
+
+
+def open_scratch(like: apsw.Connection) -> apsw.Connection:
+    """An empty database in memory with the tables of another; gone when it is closed."""
+    scratch = apsw.Connection(":memory:")
+    for (create,) in select(like, SELECT_TABLES):
+        scratch.execute(create)
+    return scratch
 
 
 def _create_private(path: Path) -> None:

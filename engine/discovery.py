@@ -31,6 +31,17 @@ class Found:
     unreadable: list[tuple[Path, str]] = field(default_factory=list)
 
 
+AGENT_PLACES: Final = (
+    "$PI_CODING_AGENT_DIR/sessions",
+    "~/.pi/agent/sessions",
+    "~/.omp/agent/sessions",
+    "~/.xcsh/agent/sessions",
+    "$PI_CODING_AGENT_SESSION_DIR",
+    "~/.openclaw/agents/*/sessions",
+)
+"""What `agent_roots` looks at, for people."""
+
+
 def agent_roots() -> list[Path]:
     """Folders and files where the installed agents keep sessions; only those that exist.
 
@@ -108,7 +119,7 @@ def why_not_regular(mode: int) -> str:
 
 def id_from_name(path: Path) -> str:
     """The id of a session without a header: what follows the last `_` of the file's name, else the name."""
-    name = path.name
+    name = os.fsencode(path.name).decode("utf-8", "replace")  # an id is text, whatever bytes the file is called
     for ending in (".tmp", ".bak"):
         name = name.removesuffix(ending)
     stem = name.partition(SUFFIX)[0] or name

@@ -38,7 +38,9 @@ class ExportReport:
     missing_blobs: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """The report as one JSON document."""
+        pairs = {name: [list(pair) for pair in getattr(self, name)] for name in ("renamed", "refused")}
+        return asdict(self) | pairs
 
 
 def session_bytes(db: apsw.Connection, info: SessionInfo, form: Form = "as-is") -> Iterator[bytes]:

@@ -96,6 +96,7 @@ class Importer:
         self._batch: list[Pending] = []
         self._batch_bytes = 0
         self._seen_digests: set[bytes] = set()
+        self._namesakes: dict[str, int] = {}
 
     def run(self, found: Found) -> ImportReport:
         """Look at every found file and take in what is new; returns when all of it is committed."""
@@ -112,6 +113,10 @@ class Importer:
             except BaseException:
                 self._give_up()
                 raise
+        report.warnings = [
+            f"{count} different sessions have the id {session_id}; name them by path"
+            for session_id, count in self._namesakes.items()
+        ]
         report.seconds = time.perf_counter() - started
         return report
 
@@ -325,6 +330,8 @@ class Importer:
         for pending in batch:
             self._count_faults(pending, pending.indexer.take_rows().faults)
             if pending.is_complete:
+                missing = [d for d in sorted(pending.indexer.blobs) if self._blobs.get(d) is None]
+                sum(1 for _ in self._read_blobs(pending.path, missing))
                 self._count(pending)
 
     def _write(self, pending: Pending) -> None:
@@ -342,7 +349,7 @@ class Importer:
         pending.is_staged = True
         derived = indexer.take_rows()
         self._count_faults(pending, derived.faults)
-        rows.write_rows(self._db, indexer.session_pk, derived)
+        rows.write_rows(self._db, derived)
         if pending.is_complete:
             self._finish(pending)
 
@@ -368,10 +375,14 @@ class Importer:
         if pending.old is not None and not pending.grows:
             self._supersede_left(pending.old)
             self._db.execute(UPDATE_REPLACED, {"old": pending.old.session_pk, "new": pk})
-        self._report.warnings += link_kin(self._db, pk)
-        if indexer.refers_to_blobs:
+        self._note_kin(indexer.metadata.session_id, link_kin(self._db, pk))
+        if indexer.blobs:
             self._take_blobs(pending.path, pk)
         self._count(pending)
+
+    def _note_kin(self, session_id: str, strangers: int) -> None:
+        if strangers:
+            self._namesakes[session_id] = strangers + 1
 
     def _supersede_left(self, old: Source) -> None:
         """A path no longer holds its old session: unless another path does, that one is superseded."""
@@ -379,12 +390,17 @@ class Importer:
             self._db.execute(UPDATE_SUPERSEDED, {"pk": old.session_pk, "superseded": 1})
 
     def _take_blobs(self, path: Path, session_pk: int) -> None:
-        for blob in blobs.read_beside(path, self._blobs.missing(session_pk)):
+        for content in self._read_blobs(path, self._blobs.missing(session_pk)):
+            self._blobs.put(content)
+
+    def _read_blobs(self, path: Path, digests: list[str]) -> Iterator[bytes]:
+        """The bytes of those that are found, each counted; the others are listed."""
+        for blob in blobs.read_beside(path, digests):
             if blob.content is None:
                 self._report.missing_blobs.append(Skipped(str(path), f"blob {blob.digest}: {blob.problem}"))
             else:
-                self._blobs.put(blob.content)
                 self._report.blobs += 1
+                yield blob.content
 
     def _count(self, pending: Pending) -> None:
         if pending.grows:

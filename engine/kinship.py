@@ -25,8 +25,8 @@ WHERE pk = :longer
 """
 
 
-def link_kin(db: apsw.Connection, session_pk: int) -> list[str]:
-    """Link the session with those of the same id that it continues or that continue it; warn of all others.
+def link_kin(db: apsw.Connection, session_pk: int) -> int:
+    """Link the session with those of the same id that it continues or that continue it; how many others have the id.
 
     One continues another when all lines behind its header begin with all lines behind the other's header; of several
     the longest is named in `grown_from`, so that the order of import does not matter.
@@ -44,10 +44,7 @@ def link_kin(db: apsw.Connection, session_pk: int) -> list[str]:
             db.execute(UPDATE_GROWN, {"shorter": shorter[0], "longer": longer[0]})
         else:
             strangers += 1
-    if not strangers:
-        return []
-    session_id = orjson.loads(namesakes[own_place][4])["header_id"]
-    return [f"{strangers + 1} different sessions have the id {session_id}; name them by path"]
+    return strangers
 
 
 def _continues(db: apsw.Connection, shorter: tuple[Any, ...], longer: tuple[Any, ...]) -> bool:

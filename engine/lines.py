@@ -52,7 +52,6 @@ class Rows:
     lines: list[LineRow] = field(default_factory=list)
     entries: list[EntryRow] = field(default_factory=list)
     faults: list[FaultRow] = field(default_factory=list)
-    blobs: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -69,6 +68,8 @@ class Place:
 class Indexer:
     """Derives the rows of one session from its lines, fed in order with `add`.
 
+    `blobs` are the hashes that the fed lines refer to.
+
     `max_line` is the longest value the database takes, in bytes. Every fed byte ends up in exactly one line row.
     """
 
@@ -77,7 +78,7 @@ class Indexer:
         self.metadata = metadata
         self.place = place or Place()
         self.rows = Rows()
-        self.refers_to_blobs = False
+        self.blobs: set[str] = set()
         self._base = session_pk << SLOT_BITS
         self._max_line = max_line
 
@@ -119,9 +120,7 @@ class Indexer:
         self._keep(raw, is_text)
 
     def _note_blobs(self, raw: bytes) -> None:
-        found = BLOB_REFERENCE.findall(raw)
-        self.rows.blobs.update(digest.decode() for digest in found)
-        self.refers_to_blobs |= bool(found)
+        self.blobs.update(digest.decode() for digest in BLOB_REFERENCE.findall(raw))
 
     def _add_odd(self, raw: bytes) -> None:
         """A line that is blank, broken, or JSON with something in it that few other programs read."""

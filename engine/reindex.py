@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import closing
 
 import apsw
 from sessiondb import rows
-from sessiondb.connection import select, select_value
+from sessiondb.connection import open_scratch, select, select_value
 
 SELECT_KEYS = "SELECT pk FROM session WHERE staged_by IS NULL ORDER BY pk"
 
@@ -26,6 +27,8 @@ SELECT line, offset, kind, message FROM fault WHERE session_pk = :pk
 ORDER BY line, offset, kind, message
 """
 
+SELECT_BLOB_REFERENCES = "SELECT hash FROM blob_reference WHERE session_pk = :pk ORDER BY hash"
+
 SELECT_LINES_OF_NOBODY = """
 SELECT count(*) FROM line WHERE (pk >> 32) NOT IN (SELECT pk FROM session)
 """
@@ -39,12 +42,15 @@ def reindex_session(db: apsw.Connection, session_pk: int) -> None:
     rows.clear_derived(db, session_pk)
     for line in lines:
         indexer.add(line)
-    rows.write_rows(db, session_pk, indexer.take_rows())
+    rows.write_rows(db, indexer.take_rows())
     rows.finish_session(db, indexer, digest=digest, imported_bytes=imported_bytes, now_ms=imported_ms)
 
 
 def check(db: apsw.Connection) -> list[str]:
-    """Every problem found: broken pages and references, lines of no session, rows that the lines do not give."""
+    """Every problem found: broken pages and references, lines of no session, rows that the lines do not give.
+
+    Only reads: each session is derived anew in a scratch database and compared.
+    """
     problems = [str(row[0]) for row in db.execute("PRAGMA integrity_check") if row[0] != "ok"]
     problems += [f"broken reference: {row}" for row in db.execute("PRAGMA foreign_key_check")]
     if stray := select_value(db, SELECT_LINES_OF_NOBODY):
@@ -55,18 +61,19 @@ def check(db: apsw.Connection) -> list[str]:
 
 
 def _check_session(db: apsw.Connection, session_pk: int) -> Iterator[str]:
-    digest, imported_bytes, _ = next(select(db, SELECT_DIGEST, {"pk": session_pk}))
+    digest, imported_bytes, imported_ms = next(select(db, SELECT_DIGEST, {"pk": session_pk}))
     if _digest(db, session_pk, imported_bytes) != digest:
         yield f"session {session_pk}: its lines do not have the digest they were imported with"
-    before = _derived(db, session_pk)
-    db.execute("SAVEPOINT look")
-    try:
-        reindex_session(db, session_pk)
-        after = _derived(db, session_pk)
-    finally:
-        db.execute("ROLLBACK TO look; RELEASE look")
-    for name, held in before.items():
-        if held != after[name]:
+    indexer = rows.restart(db, session_pk)
+    with closing(open_scratch(db)) as scratch:
+        rows.stage_session(scratch, indexer, imported_ms)
+        for line in rows.read_lines(db, session_pk):
+            indexer.add(line)
+        rows.write_rows(scratch, indexer.take_rows())
+        rows.finish_session(scratch, indexer, digest=digest, imported_bytes=imported_bytes, now_ms=imported_ms)
+        held, derived = _derived(db, session_pk), _derived(scratch, session_pk)
+    for name in held:
+        if held[name] != derived[name]:
             yield f"session {session_pk}: {name} differ from what its lines give"
 
 
@@ -84,5 +91,6 @@ def _derived(db: apsw.Connection, session_pk: int) -> dict[str, list[tuple[objec
         "session columns": list(select(db, SELECT_DERIVED, {"pk": session_pk})),
         "entries": list(select(db, SELECT_ENTRIES, keys)),
         "lines": list(select(db, SELECT_SLOTS, keys)),
+        "blob references": list(select(db, SELECT_BLOB_REFERENCES, {"pk": session_pk})),
         "faults": list(select(db, SELECT_FAULTS, {"pk": session_pk})),
     }

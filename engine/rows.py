@@ -15,7 +15,10 @@ from sessiondb.metadata import Metadata
 from sessiondb.schema import LAST_SLOT, SLOT_BITS
 from sessiondb.untangle import untangle
 
-RESERVE_SESSION_KEYS = "UPDATE counter SET next = next + :amount WHERE name = 'session' RETURNING next - :amount"
+RESERVE_SESSION_KEYS = """
+UPDATE state SET value = value + :amount WHERE name = 'next session'
+RETURNING value - :amount
+"""
 
 INSERT_SESSION = """
 INSERT INTO session (
@@ -109,14 +112,12 @@ def stage_session(db: apsw.Connection, indexer: Indexer, now_ms: int) -> None:
     )
 
 
-def write_rows(db: apsw.Connection, session_pk: int, rows: Rows) -> None:
+def write_rows(db: apsw.Connection, rows: Rows) -> None:
     """Insert what an Indexer derived."""
     db.executemany(INSERT_LINE, rows.lines)
     db.executemany(INSERT_ENTRY, rows.entries)
     if rows.faults:
         db.executemany(INSERT_FAULT, rows.faults)
-    if rows.blobs:
-        db.executemany(INSERT_BLOB_REFERENCE, [(session_pk, h) for h in sorted(rows.blobs)])
 
 
 def finish_session(
@@ -130,6 +131,8 @@ def finish_session(
     faults = untangle(db, indexer) if metadata.tangled else []
     if faults:
         db.executemany(INSERT_FAULT, faults)
+    if indexer.blobs:
+        db.executemany(INSERT_BLOB_REFERENCE, [(pk, digest) for digest in sorted(indexer.blobs)])
     dialect, reason = metadata.dialect
     leaf = metadata.leaf_slot
     db.execute(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import apsw
@@ -13,7 +12,7 @@ import orjson
 from sessiondb.connection import select, select_value
 from sessiondb.errors import AmbiguousSessionError, SessionNotFoundError
 from sessiondb.jsonl import format_time
-from sessiondb.sources import absolute, from_column, to_column
+from sessiondb.sources import absolute, to_column
 
 COLUMNS: Final = """
   s.pk, s.id, s.dialect, s.dialect_reason, s.version, s.cwd, s.title, s.first_message, s.parent_session, s.created_ms,
@@ -75,8 +74,9 @@ class SessionInfo:
     """One session as a list shows it. Times are ms since the epoch in UTC, None where no line tells.
 
     `modified_ms` is the newest activity in the lines, never a file's time. `paths` are all under which its bytes were
-    seen, those still there first. `grown_from` and `replaced_from` are keys of other sessions: one whose lines this
-    one continues, one whose file this one's bytes took over. `superseded` says that the latter happened to this one.
+    seen, those still there first (bytes that are no UTF-8 as Python's surrogate escapes). `grown_from` and
+    `replaced_from` are keys of other sessions: one whose lines this one continues, one whose file this one's bytes took
+    over. `superseded` says that the latter happened to this one.
     """
 
     pk: int
@@ -100,13 +100,13 @@ class SessionInfo:
     replaced_from: int | None
     superseded: bool
     imported_ms: int
-    paths: tuple[Path, ...] = ()
+    paths: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON can hold it; times also as ISO text under `created` and `modified`."""
         row = asdict(self)
         row["superseded"] = bool(self.superseded)
-        row["paths"] = [os.fsencode(p).decode("utf-8", "replace") for p in self.paths]
+        row["paths"] = list(self.paths)
         row["created"] = None if self.created_ms is None else format_time(self.created_ms)
         row["modified"] = None if self.modified_ms is None else format_time(self.modified_ms)
         return row
@@ -194,13 +194,13 @@ def _infos(db: apsw.Connection, found: list[tuple[Any, ...]]) -> list[SessionInf
     return [SessionInfo(*[*row, tuple(paths.get(row[0], ()))]) for row in found]
 
 
-def _paths(db: apsw.Connection, keys: Iterable[int]) -> dict[int, list[Path]]:
+def _paths(db: apsw.Connection, keys: Iterable[int]) -> dict[int, list[str]]:
     wanted = list(keys)
     if len(wanted) <= ASK_BY_KEY_UP_TO:
         found = select(db, SELECT_PATHS, {"keys": orjson.dumps(wanted).decode()})
     else:
         found = select(db, SELECT_ALL_PATHS)
-    paths: dict[int, list[Path]] = {}
+    paths: dict[int, list[str]] = {}
     for pk, path in found:
-        paths.setdefault(pk, []).append(from_column(path))
+        paths.setdefault(pk, []).append(os.fsdecode(path))
     return paths

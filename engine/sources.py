@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
-from sessiondb.connection import select
+from sessiondb.connection import select, select_value
 
 SELECT_ALL = "SELECT path, session_pk, size, mtime_ns, inode, gone_ms FROM source ORDER BY path"
 
@@ -38,6 +38,13 @@ INSERT_ROOT = """
 INSERT INTO root (path, dialect_given, added_ms) VALUES (:path, :dialect, :now_ms)
 ON CONFLICT (path) DO UPDATE SET dialect_given = coalesce(excluded.dialect_given, dialect_given)
 """
+
+UPSERT_LOOK = """
+INSERT INTO state (name, value) VALUES ('last look', :now_ms)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value
+"""
+
+SELECT_LOOK = "SELECT value FROM state WHERE name = 'last look'"
 
 SELECT_ROOTS = "SELECT path, dialect_given FROM root ORDER BY path"
 
@@ -114,13 +121,22 @@ class Sources:
         """The remembered paths, each with the dialect that was given for it."""
         return [(from_column(path), dialect) for path, dialect in select(self._db, SELECT_ROOTS)]
 
+    def note_look(self, now_ms: int) -> None:
+        """Remember that the files were looked at now."""
+        self._db.execute(UPSERT_LOOK, {"now_ms": now_ms})
+
+    def last_look_ms(self) -> int | None:
+        """When the files were last looked at; None: never."""
+        return select_value(self._db, SELECT_LOOK)  # type: ignore[no-any-return]
+
     def _read(self, query: str, keys: dict[str, object]) -> list[Source]:
         return [Source(from_column(path), *rest) for path, *rest in select(self._db, query, keys)]
 
 
 def absolute(path: str | os.PathLike[str]) -> Path:
     """The path as sources are named: absolute and normal, `~` expanded, links in it kept as they are."""
-    return Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100 - Path.resolve() would follow links
+    # expanduser: Path's raises for ~somebody who is not here, and a file may well have that name
+    return Path(os.path.abspath(os.path.expanduser(path)))  # noqa: PTH100, PTH111 - Path.resolve() would follow links
 
 
 def to_column(path: Path) -> str | bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import apsw
 from sessiondb import exporter, reindex, sessions
 from sessiondb.blobs import BlobStore
-from sessiondb.connection import default_path, open_database, select, select_value
+from sessiondb.connection import default_path, open_database, select
 from sessiondb.discovery import agent_roots, find
 from sessiondb.entries import Entry, TreeNode, read_entries, read_header, read_raw_entry, read_tree
-from sessiondb.errors import BadQueryError, ReadOnlyError, sqlite_errors
+from sessiondb.errors import ReadOnlyError, sqlite_errors
 from sessiondb.importer import Importer, Options
+from sessiondb.query import Result, run_query
 from sessiondb.report import ImportReport, OnProgress
 from sessiondb.rows import remove_abandoned
 from sessiondb.sessions import Filter, SessionInfo
@@ -28,8 +29,6 @@ from sessiondb.verify import Verdict, verify_session
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-SELECT_LAST_IMPORT = "SELECT max(seen_ms) FROM source"
-SELECT_KEYS = "SELECT pk FROM session WHERE staged_by IS NULL ORDER BY pk"
 SELECT_FAULTS = "SELECT line, offset, kind, message FROM fault WHERE session_pk = :pk ORDER BY line, offset, pk"
 
 SessionRef = str | os.PathLike[str] | SessionInfo
@@ -131,6 +130,7 @@ class Store:
                 for root in roots if remember else ():
                     if root.exists():
                         sources.add_root(root, options.dialect, now_ms)
+                sources.note_look(now_ms)
         return report
 
     def _require_writable(self) -> None:
@@ -197,9 +197,9 @@ class Store:
             return [dict(zip(names, row, strict=True)) for row in select(self._db, SELECT_FAULTS, {"pk": pk})]
 
     def last_look_ms(self) -> int | None:
-        """When files were last taken in, ms since the epoch."""
+        """When files were last looked at by an import or a refresh, ms since the epoch."""
         with sqlite_errors(str(self.path)):
-            return select_value(self._db, SELECT_LAST_IMPORT)  # type: ignore[no-any-return]
+            return Sources(self._db).last_look_ms()
 
     # -- giving out ----------------------------------------------------------------------------------------------
 
@@ -244,21 +244,18 @@ class Store:
         """The images and other blobs that sessions refer to."""
         return BlobStore(self._db)
 
-    def sql(self, query: str, params: Sequence[Any] | dict[str, Any] = ()) -> list[dict[str, Any]]:
+    def sql(self, query: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[dict[str, Any]]:
         """Run one query that only reads; its rows as dicts. BadQueryError when it is wrong or would write."""
+        return self.query(query, params).to_dicts()
+
+    def query(self, query: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> Result:
+        """As `sql`, with the columns' names also when there are no rows."""
         with sqlite_errors(str(self.path)):
             db = open_database(self.path, read_only=True, timeout=self._timeout)
-        try:
-            with sqlite_errors(str(self.path)):
-                cursor = db.execute(query, params or None)
-                names = [column[0] for column in cursor.get_description()] if cursor.expanded_sql else []
-                return [dict(zip(names, row, strict=True)) for row in cursor]
-        except apsw.ExecutionCompleteError:
-            return []
-        except (apsw.SQLError, apsw.BindingsError, ReadOnlyError, apsw.AuthError) as error:
-            raise BadQueryError(str(error)) from error
-        finally:
-            db.close(True)
+            try:
+                return run_query(db, query, params)
+            finally:
+                db.close(True)
 
     def sqlalchemy_engine(self) -> Engine:
         """A SQLAlchemy engine on the same file, through the same SQLite library."""

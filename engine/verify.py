@@ -30,8 +30,9 @@ class Verdict:
 
     `equal`: every byte is held. `grown`: the file goes on for `lines` lines that are not held. `changed`: `lines` is
     the first line that differs. `gone`: no file any more; the held bytes have the digest they were imported with.
-    `unreadable`: see `detail`. `damaged`: the held bytes do not have that digest. `ahead` is how many bytes the
-    database has beyond the imported ones (appended since). `missing_blobs` are referred to and not held.
+    `unreadable`, `damaged` (the held bytes do not have that digest, or a blob's not its own): see `detail`. `ahead` is
+    how many bytes the database has beyond the imported ones (appended since). `missing_blobs` are referred to and not
+    held.
     """
 
     session: str
@@ -53,17 +54,32 @@ class Verdict:
         return self.state == "equal" and not self.missing_blobs
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"deletable": self.is_deletable}
+        """The verdict as JSON can hold it."""
+        return asdict(self) | {"missing_blobs": list(self.missing_blobs), "deletable": self.is_deletable}
 
 
 def verify_session(db: apsw.Connection, info: SessionInfo) -> Iterator[Verdict]:
-    """One verdict for each path the session answers to."""
+    """One verdict for each path the session answers to; with an empty path for one whose file is another's now."""
     store = BlobStore(db)
-    lacking = tuple(store.missing(info.pk)) + tuple(_wrong_blobs(store, info.pk))
-    intact = _has_its_digest(db, info)
-    for source in Sources(db).of_session(info.pk):
-        state, lines, detail = _compare(db, info, source) if intact else _damaged()
-        yield Verdict(info.id, str(source.path), state, lines, info.byte_count - info.imported_bytes, lacking, detail)
+    missing = tuple(store.missing(info.pk))
+    damage = _damage(db, info, store)
+    ahead = info.byte_count - info.imported_bytes
+    sources = Sources(db).of_session(info.pk)
+    state: State
+    for source in sources:
+        state, lines, detail = ("damaged", 0, damage) if damage else _compare(db, info, source)
+        yield Verdict(info.id, str(source.path), state, lines, ahead, missing, detail)
+    if not sources:
+        state = "damaged" if damage else "gone"
+        yield Verdict(info.id, "", state, 0, ahead, missing, damage)
+
+
+def _damage(db: apsw.Connection, info: SessionInfo, store: BlobStore) -> str:
+    """What of the held bytes is not as it was taken in; empty when all is."""
+    if not _has_its_digest(db, info):
+        return "the stored bytes do not have the digest they were imported with"
+    wrong = next(_wrong_blobs(store, info.pk), None)
+    return f"the stored bytes of blob {wrong} do not have its digest" if wrong else ""
 
 
 def _has_its_digest(db: apsw.Connection, info: SessionInfo) -> bool:
@@ -77,10 +93,6 @@ def _wrong_blobs(store: BlobStore, session_pk: int) -> Iterator[str]:
     for digest, content in store.of_session(session_pk):
         if hashlib.sha256(content).hexdigest() != digest:
             yield digest
-
-
-def _damaged() -> tuple[State, int, str]:
-    return "damaged", 0, "the stored bytes do not have the digest they were imported with"
 
 
 def _compare(db: apsw.Connection, info: SessionInfo, source: Source) -> tuple[State, int, str]:

@@ -168,10 +168,10 @@ blob_reference = Table(
     sqlite_with_rowid=False,
 )
 
-counter = Table(
-    "counter",
+state = Table(
+    "state",
     metadata,
     Column("name", Text, primary_key=True, nullable=False),
-    Column("next", Integer, nullable=False),
+    Column("value", Integer, nullable=False),
     sqlite_strict=True,
 )

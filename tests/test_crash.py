@@ -173,7 +173,7 @@ def test_an_import_leaves_the_write_lock_to_others_between_batches(
     got_in = []
 
     def write_something(progress: Progress) -> None:
-        other.execute("UPDATE counter SET next = next WHERE name = 'session'")  # no busy timeout: fails if locked
+        other.execute("UPDATE state SET value = value WHERE name = 'next session'")  # no busy timeout: fails if locked
         got_in.append(progress.files)
 
     store.import_paths([tmp_path / "in"], on_progress=write_something)

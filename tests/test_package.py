@@ -51,7 +51,7 @@ def test_the_wheel_installs_alone_and_imports_a_session(tmp_path: Path) -> None:
     environment = tmp_path / "env"
     venv.create(environment, with_pip=True)
     before = {p.name for p in next(environment.glob("lib/*/site-packages")).iterdir()}
-    pip = [environment / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [str(environment / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     run(*pip, "--no-deps", wheel, cwd=tmp_path)
     after = {p.name for p in next(environment.glob("lib/*/site-packages")).iterdir()}
     assert after - before == {"sessiondb", f"{wheel.name.split('-py3')[0]}.dist-info"}

@@ -15,7 +15,7 @@ from sessiondb.cli.options import TEXT, Settings, reading, reads, takes_ndjson
 from sessiondb.cli.output import BOLD, on_terminal, put, put_json, say, styled
 from sessiondb.cli.printable import columns_of, pad, printable
 from sessiondb.cli.table import Column, fits, table
-from sessiondb.errors import BadQueryError
+from sessiondb.query import Result
 from sessiondb.schema.views import VIEWS
 from sessiondb.store import Store
 
@@ -55,17 +55,17 @@ def command(
     if query is None:
         raise click.UsageError("give a query, or --schema")
     with reading(settings, fresh=fresh) as store:
-        rows = _run(store, query, [_number_or_text(param) for param in params])
-    _print_rows(rows, as_json=settings.json, as_csv=as_csv, ndjson=ndjson)
+        result = _run(store, query, [_number_or_text(param) for param in params])
+    _print_result(result, as_json=settings.json, as_csv=as_csv, ndjson=ndjson)
 
 
-def _run(store: Store, query: str, params: Sequence[Any]) -> list[Row]:
+def _run(store: Store, query: str, params: Sequence[Any]) -> Result:
     """Run the query beside the main thread: inside SQLite, Python would not hear of Ctrl-C."""
-    outcome: list[list[Row] | BaseException] = []
+    outcome: list[Result | BaseException] = []
 
     def work() -> None:
         try:
-            outcome.append(store.sql(query, params))
+            outcome.append(store.query(query, params))
         except BaseException as error:  # noqa: BLE001 - raised again below, in the thread that waits
             outcome.append(error)
 
@@ -77,8 +77,6 @@ def _run(store: Store, query: str, params: Sequence[Any]) -> list[Row]:
         say("interrupted")
         os._exit(INTERRUPTED)  # the thread cannot be stopped, and a query has nothing to lose
     result = outcome[0]
-    if isinstance(result, UnicodeDecodeError):
-        raise BadQueryError("a value is text that is no UTF-8; ask for it with CAST(… AS BLOB)") from result
     if isinstance(result, BaseException):
         raise result
     return result
@@ -94,16 +92,16 @@ def _number_or_text(param: str) -> int | float | str:
     return param
 
 
-def _print_rows(rows: list[Row], *, as_json: bool, as_csv: bool, ndjson: bool) -> None:
+def _print_result(result: Result, *, as_json: bool, as_csv: bool, ndjson: bool) -> None:
     if ndjson:
-        for row in rows:
+        for row in result.to_dicts():
             put_json(_for_json(row))
     elif as_json:
-        put_json([_for_json(row) for row in rows])
+        put_json([_for_json(row) for row in result.to_dicts()])
     elif as_csv:
-        _print_csv(rows)
-    elif rows:
-        put(_table(rows))
+        _print_csv(result)
+    elif result.rows:
+        put(_table(result))
     else:
         say("no rows")
 
@@ -125,11 +123,10 @@ def _text_of_bytes(value: bytes) -> str:
         return f"x'{value.hex()}'"
 
 
-def _print_csv(rows: list[Row]) -> None:
-    if rows:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(rows[0])
-        writer.writerows(map(_csv_value, row.values()) for row in rows)
+def _print_csv(result: Result) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(result.columns)
+    writer.writerows(map(_csv_value, row) for row in result.rows)
 
 
 def _csv_value(value: Any) -> Any:
@@ -137,15 +134,15 @@ def _csv_value(value: Any) -> Any:
     return printable(text) if on_terminal() and isinstance(text, str) else text
 
 
-def _table(rows: list[Row]) -> Iterator[str]:
-    cells = [[_cell(value) for value in row.values()] for row in rows]
+def _table(result: Result) -> Iterator[str]:
+    cells = [[_cell(value) for value in row] for row in result.rows]
     columns = [
         Column(
             printable(name),
-            right=all(isinstance(row[name], int | float | None) for row in rows),
+            right=all(isinstance(row[i], int | float | None) for row in result.rows),
             least=min(LEAST_COLUMN, max(columns_of(printable(name)), *(columns_of(line[i]) for line in cells))),
         )
-        for i, name in enumerate(rows[0])
+        for i, name in enumerate(result.columns)
     ]
     return table(columns, cells) if fits(columns) else _one_below_the_other(columns, cells)
 

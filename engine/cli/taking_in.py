@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import click
 from sessiondb.cli.failures import NOT_DONE
@@ -12,18 +11,9 @@ from sessiondb.cli.import_summary import summary
 from sessiondb.cli.options import PATH, TEXT, Settings, common, rehearsing, writing
 from sessiondb.cli.output import put, put_json, say
 from sessiondb.cli.progress import progress_bar
-from sessiondb.discovery import agent_roots
+from sessiondb.discovery import AGENT_PLACES, agent_roots
 from sessiondb.metadata import DIALECTS
 from sessiondb.report import ImportReport
-
-KNOWN_PLACES: Final = (
-    "~/.pi/agent/sessions",
-    "~/.omp/agent/sessions",
-    "~/.xcsh/agent/sessions",
-    "~/.openclaw/agents/*/sessions",
-    "$PI_CODING_AGENT_DIR/sessions",
-    "$PI_CODING_AGENT_SESSION_DIR",
-)
 
 
 @click.command("import", short_help="Take in session files and folders of them.")
@@ -62,7 +52,7 @@ def _known_folders() -> Sequence[Path]:
     roots = agent_roots()
     if not roots:
         raise click.ClickException(
-            "no agent's sessions are here; looked for " + ", ".join(KNOWN_PLACES) + ". Name files or folders instead"
+            "no agent's sessions are here; looked for " + ", ".join(AGENT_PLACES) + ". Name files or folders instead"
         )
     say("looking in " + ", ".join(map(str, roots)))
     return roots

@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 from sessiondb.cli.failures import DAMAGE, DONE, NOT_DONE
 from sessiondb.cli.options import PATH, Settings, as_of, reading, reads
-from sessiondb.cli.output import on_terminal, put, put_bytes, put_json, say
+from sessiondb.cli.output import on_terminal, put, put_bytes, put_json
 from sessiondb.cli.printable import counted, printable
 from sessiondb.cli.progress import progress_bar
 from sessiondb.report import Progress
@@ -52,33 +52,26 @@ def command(ctx: click.Context, refs: tuple[str, ...], deletable: bool, print0: 
         if deletable and not settings.json:
             _list_deletable((v for info in infos for v in store.verify(info)), b"\0" if print0 else b"\n")
             return
-        verdicts, unchecked = _compare(store, infos)
+        verdicts = _compare(store, infos)
         if settings.json:
             chosen = [_as_object(v) for v in verdicts if v.is_deletable or not deletable]
             counts = dict(Counter(v.state for v in verdicts))
-            put_json({"verdicts": chosen, "counts": counts, "not_compared": [info.id for info in unchecked],
-                      "as_of": as_of(store)})  # fmt: skip
+            put_json({"verdicts": chosen, "counts": counts, "as_of": as_of(store)})
         else:
             put(_lines(verdicts))
-            _say_unchecked(unchecked)
     ctx.exit(_exit_code(verdicts) if not deletable else DONE)
 
 
-def _compare(store: Store, infos: list[SessionInfo]) -> tuple[list[Verdict], list[SessionInfo]]:
-    """The verdicts on the sessions' files, and the sessions that no file stands for: nothing was compared for them."""
+def _compare(store: Store, infos: list[SessionInfo]) -> list[Verdict]:
     verdicts: list[Verdict] = []
-    unchecked: list[SessionInfo] = []
     done, total = 0, sum(info.byte_count for info in infos)
     with progress_bar() as on_progress:
         for number, info in enumerate(infos):
             if on_progress:
                 on_progress(Progress(number, len(infos), done, total))
-            found = list(store.verify(info))
-            verdicts += found
-            if not found:
-                unchecked.append(info)
+            verdicts += store.verify(info)
             done += info.byte_count
-    return verdicts, unchecked
+    return verdicts
 
 
 def _list_deletable(verdicts: Iterator[Verdict], end: bytes) -> None:
@@ -102,9 +95,9 @@ def _lines(verdicts: list[Verdict]) -> Iterator[str]:
     for verdict in verdicts:
         remarks = _remarks(verdict)
         if verdict.state == "gone" and counts["gone"] <= LISTED_GONE:
-            remarks.append("no such file any more")
+            remarks.append("no such file any more" if verdict.path else "its file holds another session now")
         if remarks:
-            yield printable(f"{verdict.state:<10}  {verdict.path}: {'; '.join(remarks)}")
+            yield printable(f"{verdict.state:<10}  {verdict.path or verdict.session}: {'; '.join(remarks)}")
     for state, meaning in MEANINGS.items():
         if counts[state] or state == "equal":
             yield f"{state:<10}  {counts[state]:>6,}  {meaning}"
@@ -123,12 +116,6 @@ def _remarks(verdict: Verdict) -> list[str]:
         first, *others = verdict.missing_blobs
         remarks.append(f"blob {first} is not held" + (f", nor {len(others):,} more" if others else ""))
     return remarks
-
-
-def _say_unchecked(infos: list[SessionInfo]) -> None:
-    for info in infos:
-        why = "its file holds another session now" if info.superseded else "no file is known for it"
-        say(f"not compared: {info.id} ({counted(info.line_count, 'line')}), {why}")
 
 
 def _exit_code(verdicts: list[Verdict]) -> int:

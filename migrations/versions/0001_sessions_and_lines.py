@@ -115,8 +115,8 @@ STATEMENTS = (
       FOREIGN KEY (session_pk) REFERENCES session (pk) ON DELETE CASCADE
     ) STRICT, WITHOUT ROWID
     """,
-    "CREATE TABLE counter (name TEXT NOT NULL PRIMARY KEY, next INTEGER NOT NULL) STRICT",
-    "INSERT INTO counter (name, next) VALUES ('session', 1)",
+    "CREATE TABLE state (name TEXT NOT NULL PRIMARY KEY, value INTEGER NOT NULL) STRICT",
+    "INSERT INTO state (name, value) VALUES ('next session', 1)",
     """
     CREATE TRIGGER session_deletes_its_lines AFTER DELETE ON session
     BEGIN
