@@ -185,9 +185,12 @@ class Importer:
         if not stat.S_ISREG(status.st_mode):
             self._report.skip(path, why_not_regular(status.st_mode))
             return
-        if old is not None:
+        held = None if old is None else self._digest_of(old)
+        if old is None or held is None:
+            old = None  # a new path, or one that its session went on without
+        else:
             hasher = _hash_prefix(stream, old.size)
-            if hasher is not None and hasher.digest() == self._digest_of(old):
+            if hasher is not None and hasher.digest() == held:
                 self._take_growth(path, stream, status, old, hasher)
                 return
             stream.seek(0)
@@ -276,8 +279,7 @@ class Importer:
             return
         digest = pending.hasher.digest()
         if digest in self._seen_digests and not self._options.dry_run:
-            pending.is_complete = False
-            self._batch.remove(pending)
+            self._batch.remove(pending)  # its twin is in the batch: write that first
             self._flush()
             self._batch.append(pending)
         held = select_value(self._db, SELECT_BY_DIGEST, {"digest": digest, "size": pending.size})

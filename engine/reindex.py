@@ -29,8 +29,11 @@ ORDER BY line, offset, kind, message
 
 SELECT_BLOB_REFERENCES = "SELECT hash FROM blob_reference WHERE session_pk = :pk ORDER BY hash"
 
-SELECT_LINES_OF_NOBODY = """
-SELECT count(*) FROM line WHERE (pk >> 32) NOT IN (SELECT pk FROM session)
+COUNT_LINES_OF_NOBODY = "SELECT count(*) FROM line WHERE (pk >> 32) NOT IN (SELECT pk FROM session)"
+
+COUNT_ENTRIES_OF_NOBODY = """
+SELECT count(*) FROM entry
+WHERE session_pk NOT IN (SELECT pk FROM session) OR session_pk <> pk >> 32
 """
 
 
@@ -53,8 +56,10 @@ def check(db: apsw.Connection) -> list[str]:
     """
     problems = [str(row[0]) for row in db.execute("PRAGMA integrity_check") if row[0] != "ok"]
     problems += [f"broken reference: {row}" for row in db.execute("PRAGMA foreign_key_check")]
-    if stray := select_value(db, SELECT_LINES_OF_NOBODY):
+    if stray := select_value(db, COUNT_LINES_OF_NOBODY):
         problems.append(f"{stray} lines belong to no session")
+    if stray := select_value(db, COUNT_ENTRIES_OF_NOBODY):
+        problems.append(f"{stray} entries belong to no session, or to another than their key says")
     for (pk,) in list(select(db, SELECT_KEYS)):
         problems += _check_session(db, pk)
     return problems

@@ -218,8 +218,7 @@ def clear_derived(db: apsw.Connection, session_pk: int) -> None:
 
 
 def delete_session(db: apsw.Connection, session_pk: int) -> None:
-    """Remove a session and all that hangs on it."""
-    db.execute(DELETE_ENTRIES, key_range(session_pk))  # by range: the cascade alone would look each one up
+    """Remove a session and all that hangs on it (by trigger and cascade)."""
     db.execute(DELETE_SESSION, {"pk": session_pk})
 
 

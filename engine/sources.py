@@ -19,9 +19,9 @@ ORDER BY path
 """
 
 SELECT_OTHERS = """
-SELECT path FROM source
-WHERE session_pk = :pk AND path <> :path AND size = :size AND gone_ms IS NULL
-ORDER BY path
+SELECT o.path FROM session s JOIN source o ON o.session_pk = s.pk
+WHERE s.pk = :pk AND o.size = s.imported_bytes AND o.path <> :path AND o.gone_ms IS NULL
+ORDER BY o.path
 """
 
 UPSERT = """
@@ -80,8 +80,8 @@ class Sources:
         return self._read(SELECT_OF_SESSION, {"pk": session_pk})
 
     def others_holding(self, source: Source) -> bool:
-        """Whether another path still holds the same bytes as this one did."""
-        keys = {"pk": source.session_pk, "path": to_column(source.path), "size": source.size}
+        """Whether another path still holds the bytes of this one's session."""
+        keys = {"pk": source.session_pk, "path": to_column(source.path)}
         others = [from_column(path) for (path,) in select(self._db, SELECT_OTHERS, keys)]
         return any(path.exists() for path in others)
 

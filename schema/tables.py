@@ -93,7 +93,7 @@ entry = Table(
     "entry",
     metadata,
     Column("pk", Integer, primary_key=True),
-    _session_key(nullable=False),
+    Column("session_pk", Integer, nullable=False),  # no foreign key: it is in the key already, see S8
     Column("entry_id", Text),
     Column("parent_id", Text),
     Column("parent_pk", Integer),

@@ -36,11 +36,13 @@ FROM source
 
 VIEWS: Final = {"sessions": SESSIONS, "entries": ENTRIES, "faults": FAULTS, "sources": SOURCES}
 
-# A line carries its session in its key, not in a column that could cascade.
+# Lines and entries carry their session in their keys. A foreign key would look each inserted entry's session up, and
+# each deleted one's by an index; a range of keys is deleted at once.
 DELETE_LINES: Final = """
 CREATE TRIGGER session_deletes_its_lines AFTER DELETE ON session
 BEGIN
   DELETE FROM line WHERE pk BETWEEN old.pk << 32 AND (old.pk << 32) + 4294967295;
+  DELETE FROM entry WHERE pk BETWEEN old.pk << 32 AND (old.pk << 32) + 4294967295;
 END
 """
 

@@ -94,8 +94,10 @@ SCANS_ON_PURPOSE = {
     # the whole table is what is asked for
     "sessiondb.upgrade.SELECT_REVISION": "alembic_version",
     "sessiondb.connection.COUNT_OBJECTS": "sqlite_master",
+    "sessiondb.connection.SELECT_TABLES": "sqlite_schema",
     "sessiondb.importer.SELECT_ANY_SESSION": "session",
-    "sessiondb.reindex.SELECT_LINES_OF_NOBODY": "line",
+    "sessiondb.reindex.COUNT_LINES_OF_NOBODY": "line",
+    "sessiondb.reindex.COUNT_ENTRIES_OF_NOBODY": "entry",
     "sessiondb.reindex.SELECT_KEYS": "session",
     "sessiondb.store.SELECT_KEYS": "session",
     "sessiondb.store.SELECT_LAST_IMPORT": "source",

@@ -69,8 +69,7 @@ STATEMENTS = (
       output INTEGER,
       cache_read INTEGER,
       cache_write INTEGER,
-      cost REAL,
-      FOREIGN KEY (session_pk) REFERENCES session (pk) ON DELETE CASCADE
+      cost REAL
     ) STRICT
     """,
     "CREATE INDEX ix_entry_session_entry_id ON entry (session_pk, entry_id)",
@@ -121,6 +120,7 @@ STATEMENTS = (
     CREATE TRIGGER session_deletes_its_lines AFTER DELETE ON session
     BEGIN
       DELETE FROM line WHERE pk BETWEEN old.pk << 32 AND (old.pk << 32) + 4294967295;
+      DELETE FROM entry WHERE pk BETWEEN old.pk << 32 AND (old.pk << 32) + 4294967295;
     END
     """,
     """
