@@ -1,0 +1,86 @@
+"""The README's commands and code do what it shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    programs = Path(sys.executable).parent
+    home = tmp_path / "home"
+    (home / "old-laptop/sessions").mkdir(parents=True)
+    for agent in (".pi", ".omp", ".xcsh", ".openclaw"):
+        (home / agent).symlink_to(ROOT / "tests/golden/samples" / agent)
+    (home / "old-laptop/sessions/old.jsonl").write_text('{"type":"session","id":"old"}\n')
+    return os.environ | {
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "HOME": str(home), "TZ": "UTC",
+        "SESSIONDB_DB": str(tmp_path / "s.db"),
+    }  # fmt: skip
+
+
+def run_sh(command: str, environment: dict[str, str], cwd: Path) -> str:
+    shell = ["sh", "-euc", command]
+    done = subprocess.run(shell, cwd=cwd, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_the_session_at_the_top_prints_what_it_shows(environment: dict[str, str]) -> None:
+    (shown,) = blocks("console")
+    steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", shown, re.MULTILINE)
+    assert len(steps) == 6
+    for command, output in steps:
+        printed = run_sh(command, environment, ROOT)
+        assert fnmatch(printed, re.sub(r"([\[?])", r"[\1]", output).replace("…\n", "*")), printed
+
+
+def test_the_commands_for_use_run(environment: dict[str, str], tmp_path: Path) -> None:
+    for line in blocks("sh")[1].splitlines():
+        command = line.partition("#")[0].strip()
+        assert command.startswith("sessiondb ")
+        run_sh(command, environment, tmp_path)
+    assert (tmp_path / "one.jsonl").read_bytes().startswith(b'{"type":"session"')
+
+
+def test_the_commands_of_the_clone_are_targets_of_the_makefile() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = re.findall(r"make ([a-z-]+)", README)
+    assert {"demo", "test", "test-slow", "lint"} <= set(named) <= targets
+
+
+def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = blocks("python")
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "README.md", "exec"), {})  # noqa: S102 - the example is ours
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "5 imported, 4 damaged lines kept"
+    assert printed[-3:] == ["session_info Checkout off by one cent", "True", "[{'answers': 15}]"]
+
+
+def test_the_demo_runs(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    printed = run_sh("sh tests/demo.sh", environment | {"BIN": os.path.relpath(Path(sys.executable).parent, tmp_path)}, tmp_path)
+    assert "equal            5" in printed
+    assert len(list((tmp_path / "demo/out/sessions").rglob("*.jsonl"))) == 5
+
+
+def test_every_link_leads_to_a_file() -> None:
+    for document in ("README.md", "engine/DESIGN.md", "schema/SCHEMA.md", "jsonl/FORMAT.md"):
+        for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / document).read_text()):
+            assert ((ROOT / document).parent / target).exists(), f"{document}: {target}"
