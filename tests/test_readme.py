@@ -63,7 +63,9 @@ def test_the_commands_of_the_clone_are_targets_of_the_makefile() -> None:
     assert {"demo", "test", "test-slow", "lint"} <= set(named) <= targets
 
 
-def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_python_example_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (example,) = blocks("python")
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     monkeypatch.chdir(tmp_path)
@@ -75,7 +77,8 @@ def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_the_demo_runs(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "tests").symlink_to(ROOT / "tests")
-    printed = run_sh("sh tests/demo.sh", environment | {"BIN": os.path.relpath(Path(sys.executable).parent, tmp_path)}, tmp_path)
+    programs = os.path.relpath(Path(sys.executable).parent, tmp_path)
+    printed = run_sh("sh tests/demo.sh", environment | {"BIN": programs}, tmp_path)
     assert "equal            5" in printed
     assert len(list((tmp_path / "demo/out/sessions").rglob("*.jsonl"))) == 5
 
