@@ -21,7 +21,8 @@ import apsw
 from sessiondb import blobs, rows
 from sessiondb.connection import checkpoint, select, select_value, set_journal_mode
 from sessiondb.discovery import Found, dialect_from_folder, id_from_name, why_not_regular
-from sessiondb.jsonl import split_lines, strip_bom
+from sessiondb.files import CHUNK, Hashed, hash_prefix, holds_an_object_line, open_regular
+from sessiondb.jsonl import split_lines
 from sessiondb.kinship import link_kin
 from sessiondb.lines import FaultRow, Indexer
 from sessiondb.metadata import Metadata
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
 BATCH_BYTES: Final = 16 << 20
 """How much is written in one transaction: well under a second of write lock. More made nothing faster."""
-
-CHUNK: Final = 1 << 20
 
 SELECT_ANY_SESSION = "SELECT EXISTS (SELECT 1 FROM session)"
 
@@ -189,12 +188,12 @@ class Importer:
         if old is None or held is None:
             old = None  # a new path, or one that its session went on without
         else:
-            hasher = _hash_prefix(stream, old.size)
+            hasher = hash_prefix(stream, old.size)
             if hasher is not None and hasher.digest() == held:
                 self._take_growth(path, stream, status, old, hasher)
                 return
             stream.seek(0)
-        if not _holds_an_object_line(stream):
+        if not holds_an_object_line(stream):
             self._report.skip(path, "empty" if status.st_size == 0 else "no line starts with {: not a session file")
             return
         if status.st_size > BATCH_BYTES and self._is_held_by_digest(path, stream, status, old):
@@ -245,7 +244,7 @@ class Importer:
         """Whether a big file's bytes are held already: found by hashing alone, so that it need not be staged first."""
         if not select_value(self._db, SELECT_SAME_SIZE, {"size": status.st_size}):
             return False
-        hasher = _hash_prefix(stream, status.st_size)
+        hasher = hash_prefix(stream, status.st_size)
         stream.seek(0)
         digest = hasher.digest() if hasher else None
         held = select_value(self._db, SELECT_BY_DIGEST, {"digest": digest, "size": status.st_size})
@@ -259,7 +258,7 @@ class Importer:
         add = pending.indexer.add
         self._batch.append(pending)
         waiting = self._batch_bytes
-        for line in split_lines(_Hashed(stream, pending.hasher), chunk_size=CHUNK):
+        for line in split_lines(Hashed(stream, pending.hasher), chunk_size=CHUNK):
             add(line)
             waiting += len(line)
             if waiting >= BATCH_BYTES:
@@ -461,49 +460,6 @@ class Importer:
         finally:
             db.execute("PRAGMA synchronous = NORMAL")
             set_journal_mode(db, "wal", timeout=10.0)
-
-
-def open_regular(path: Path) -> BinaryIO:
-    """Open for reading without ever waiting for a FIFO's writer. Unbuffered: whole chunks are read."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    return os.fdopen(descriptor, "rb", buffering=0)
-
-
-def _hash_prefix(stream: BinaryIO, size: int) -> _Hash | None:
-    """The hash of the stream's first `size` bytes; None when it is shorter. The stream then stands behind them."""
-    hasher = hashlib.sha256()
-    left = size
-    while left:
-        chunk = stream.read(min(CHUNK, left))
-        if not chunk:
-            return None
-        hasher.update(chunk)
-        left -= len(chunk)
-    return hasher
-
-
-class _Hashed:
-    """A stream whose bytes are hashed as they are read, a chunk at a time."""
-
-    def __init__(self, stream: BinaryIO, hasher: _Hash) -> None:
-        self._stream = stream
-        self._hasher = hasher
-
-    def read(self, size: int, /) -> bytes:
-        chunk = self._stream.read(size)
-        self._hasher.update(chunk)
-        return chunk
-
-
-def _holds_an_object_line(stream: BinaryIO) -> bool:
-    """Whether some line's first byte that is not blank is `{`. The stream is back at its start afterwards."""
-    if stream.read(1) == b"{":  # as every client writes it
-        stream.seek(0)
-        return True
-    stream.seek(0)
-    found = any(strip_bom(line).lstrip().startswith(b"{") for line in split_lines(stream, chunk_size=CHUNK))
-    stream.seek(0)
-    return found
 
 
 @contextmanager

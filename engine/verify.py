@@ -13,7 +13,7 @@ import apsw
 from sessiondb.blobs import BlobStore
 from sessiondb.connection import select_value
 from sessiondb.exporter import session_bytes
-from sessiondb.importer import open_regular
+from sessiondb.files import open_regular
 from sessiondb.jsonl import split_lines
 from sessiondb.rows import read_lines
 from sessiondb.sessions import SessionInfo

@@ -1,0 +1,58 @@
+"""Reads source files: never written, never waited for, hashed on the way."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from sessiondb.jsonl import split_lines, strip_bom
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+CHUNK: Final = 1 << 20
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open for reading without ever waiting for a FIFO's writer. Unbuffered: whole chunks are read."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    return os.fdopen(descriptor, "rb", buffering=0)
+
+
+def hash_prefix(stream: BinaryIO, size: int) -> _Hash | None:
+    """The hash of the stream's first `size` bytes; None when it is shorter. The stream then stands behind them."""
+    hasher = hashlib.sha256()
+    left = size
+    while left:
+        chunk = stream.read(min(CHUNK, left))
+        if not chunk:
+            return None
+        hasher.update(chunk)
+        left -= len(chunk)
+    return hasher
+
+
+class Hashed:
+    """A stream whose bytes are hashed as they are read, a chunk at a time."""
+
+    def __init__(self, stream: BinaryIO, hasher: _Hash) -> None:
+        self._stream = stream
+        self._hasher = hasher
+
+    def read(self, size: int, /) -> bytes:
+        chunk = self._stream.read(size)
+        self._hasher.update(chunk)
+        return chunk
+
+
+def holds_an_object_line(stream: BinaryIO) -> bool:
+    """Whether some line's first byte that is not blank is `{`. The stream is back at its start afterwards."""
+    if stream.read(1) == b"{":  # as every client writes it
+        stream.seek(0)
+        return True
+    stream.seek(0)
+    found = any(strip_bom(line).lstrip().startswith(b"{") for line in split_lines(stream, chunk_size=CHUNK))
+    stream.seek(0)
+    return found
