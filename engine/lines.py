@@ -35,8 +35,8 @@ SURROGATE_ESCAPE = re.compile(
 )
 """What to pass over (another escape, a whole pair) or half a pair."""
 
-LineRow = tuple[int, bytes, bool]
-"""Key, bytes, and whether they are text (UTF-8 that parsed) or a blob."""
+LineRow = tuple[int, bytes]
+"""Key and bytes."""
 
 EntryRow = tuple[Any, ...]
 """The columns of INSERT_ENTRY in order."""
@@ -47,9 +47,10 @@ FaultRow = tuple[int, int, int, str, str]
 
 @dataclass(slots=True)
 class Rows:
-    """What has been derived since the rows were last taken."""
+    """What has been derived since the rows were last taken. Text lines are UTF-8 that parsed, the others blobs."""
 
-    lines: list[LineRow] = field(default_factory=list)
+    text_lines: list[LineRow] = field(default_factory=list)
+    blob_lines: list[LineRow] = field(default_factory=list)
     entries: list[EntryRow] = field(default_factory=list)
     faults: list[FaultRow] = field(default_factory=list)
 
@@ -105,6 +106,7 @@ class Indexer:
         place.offset += len(raw)
 
     def _add_value(self, raw: bytes, value: Any, is_text: bool) -> None:
+        depth = 0
         if type(value) is not dict:
             self._note_plain_value(value)
         else:
@@ -116,8 +118,8 @@ class Indexer:
             elif kind == "title" and self.place.slot == 0 and parse_title_slot(raw) is not None:
                 self.metadata.note_title_slot(value)
             else:
-                self._add_entry(value, kind if type(kind) is str else None)
-        self._keep(raw, is_text)
+                depth = self._add_entry(value, kind if type(kind) is str else None)
+        self._keep(raw, is_text, depth)
 
     def _note_blobs(self, raw: bytes) -> None:
         self.blobs.update(digest.decode() for digest in BLOB_REFERENCE.findall(raw))
@@ -171,8 +173,10 @@ class Indexer:
         self._fault("not-an-object", f"{name} where an entry is expected")
         if value is not None:
             # pi keeps such a value as an entry without id, a root of its own; it fails on null, which is no entry here.
-            key = self._base + self.place.slot
-            self._keep_entry((key, self.session_pk, None, None, None, 0, None, None, *NO_COLUMNS), 0)
+            slot = self.place.slot
+            self.rows.entries.append((self._base + slot, self.session_pk, None, None, None, 0, None, None, *NO_COLUMNS))
+            self.metadata.leaf_slot = slot
+            self.metadata.entry_count += 1
 
     def _note_header(self, value: dict[str, Any]) -> None:
         metadata = self.metadata
@@ -185,7 +189,8 @@ class Indexer:
             self._fault("header-without-id", f"the header has no id; {metadata.session_id!r} stands for it")
         metadata.note_header(value, self.place.slot)
 
-    def _add_entry(self, value: dict[str, Any], kind: str | None) -> None:
+    def _add_entry(self, value: dict[str, Any], kind: str | None) -> int:
+        """Derive an entry's row; its depth is returned."""
         place, metadata, base = self.place, self.metadata, self._base
         entry_id, parent_id = value.get("id"), value.get("parentId")
         if metadata.chains or type(entry_id) is not str:
@@ -205,7 +210,6 @@ class Indexer:
         time_ms = parse_time(value.get("timestamp"))
         if time_ms is None:
             self._fault("bad-time", f"no time that can be read: {value.get('timestamp', 'missing')!s:.60}")
-        slot = place.slot
         if kind == "message":
             message = value.get("message")
             columns = _message_columns(message) if type(message) is dict else NO_COLUMNS
@@ -213,26 +217,21 @@ class Indexer:
         else:
             columns = _model_columns(value) if kind == "model_change" else NO_COLUMNS
             metadata.note_other(value, kind)
-        self._keep_entry(
-            (base + slot, self.session_pk, entry_id, parent_id, parent_pk, depth, kind, time_ms, *columns), depth
+        slot = place.slot
+        self.rows.entries.append(
+            (base + slot, self.session_pk, entry_id, parent_id, parent_pk, depth, kind, time_ms, *columns)
         )
-        place.slot_of[entry_id] = slot
+        place.slot_of[entry_id] = metadata.leaf_slot = slot
+        metadata.entry_count += 1
         metadata.last_id = entry_id
         if time_ms is not None:
             metadata.last_ms = time_ms
+        return depth
 
-    def _keep_entry(self, row: EntryRow, depth: int) -> None:
-        self.rows.entries.append(row)
-        place, metadata = self.place, self.metadata
-        metadata.entry_count += 1
-        metadata.leaf_slot = place.slot
-        while len(place.depths) < place.slot:  # slots that hold no entry
-            place.depths.append(0)
-        place.depths.append(depth)
-
-    def _keep(self, raw: bytes, is_text: bool) -> None:
+    def _keep(self, raw: bytes, is_text: bool, depth: int = 0) -> None:
         place = self.place
-        self.rows.lines.append((self._base + place.slot, raw, is_text))
+        (self.rows.text_lines if is_text else self.rows.blob_lines).append((self._base + place.slot, raw))
+        place.depths.append(depth)
         place.slot += 1
 
     def _fault(self, kind: str, message: str, offset: int = 0) -> None:
@@ -256,6 +255,7 @@ def _decodes(raw: bytes) -> bool:
 
 
 NO_COLUMNS: Final = (None,) * 10
+NO_COUNTS: Final = (None,) * 5
 MAX_INTEGER: Final = (1 << 63) - 1
 
 
@@ -265,7 +265,7 @@ def _message_columns(message: dict[str, Any]) -> tuple[Any, ...]:
     role = get("role")
     if role == "assistant":
         usage = get("usage")
-        counts = _usage(usage) if type(usage) is dict else NO_COLUMNS[:5]
+        counts = _usage(usage) if type(usage) is dict else NO_COUNTS
         return (role, text_of(get("provider")), text_of(get("model")), None, text_of(get("stopReason")), *counts)
     if role == "toolResult":
         return (role, None, None, text_of(get("toolName")), None, None, None, None, None, None)
@@ -277,16 +277,15 @@ def _model_columns(entry: dict[str, Any]) -> tuple[Any, ...]:
     return (None, text_of(entry.get("provider")), text_of(model), *NO_COLUMNS[3:])
 
 
-def _usage(usage: dict[str, Any]) -> tuple[int | None, int | None, int | None, int | None, float | None]:
+def _usage(usage: dict[str, Any]) -> tuple[Any, ...]:
+    """input, output, cache_read, cache_write, cost."""
     get = usage.get
+    counts = [get("input"), get("output"), get("cacheRead"), get("cacheWrite")]
+    for i, count in enumerate(counts):
+        if type(count) is not int or count > MAX_INTEGER:
+            counts[i] = _count(count)
     cost = get("cost")
-    return (
-        _count(get("input")),
-        _count(get("output")),
-        _count(get("cacheRead")),
-        _count(get("cacheWrite")),
-        _money(cost.get("total")) if type(cost) is dict else None,
-    )
+    return (*counts, _money(cost.get("total")) if type(cost) is dict else None)
 
 
 def _count(value: Any) -> int | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any, Final
 
 import apsw
 from sessiondb.connection import select, select_value, transaction
@@ -41,8 +42,9 @@ UPDATE session SET
 WHERE pk = :pk
 """
 
-# Positional parameters in the three statements that run once a line: named ones would cost a dictionary each.
-INSERT_LINE = "INSERT INTO line (pk, raw) VALUES (?1, CASE WHEN ?3 THEN CAST(?2 AS TEXT) ELSE ?2 END)"
+# Positional parameters in the statements that run for each line: named ones would cost a dictionary each.
+INSERT_TEXT_LINE = "INSERT INTO line (pk, raw) VALUES (?, CAST(? AS TEXT))"
+INSERT_BLOB_LINE = "INSERT INTO line (pk, raw) VALUES (?, ?)"
 
 INSERT_ENTRY = """
 INSERT INTO entry (
@@ -51,6 +53,12 @@ INSERT INTO entry (
 )
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
+
+ROWS_AT_ONCE: Final = 16
+"""Rows in one statement: finding the prepared statement and stepping it costs as much as binding ten values."""
+
+INSERT_TEXT_LINES = INSERT_TEXT_LINE + ", (?, CAST(? AS TEXT))" * (ROWS_AT_ONCE - 1)
+INSERT_ENTRIES = INSERT_ENTRY + f", ({', '.join('?' * 18)})" * (ROWS_AT_ONCE - 1)
 
 INSERT_FAULT = "INSERT INTO fault (session_pk, line, offset, kind, message) VALUES (?, ?, ?, ?, ?)"
 
@@ -114,10 +122,19 @@ def stage_session(db: apsw.Connection, indexer: Indexer, now_ms: int) -> None:
 
 def write_rows(db: apsw.Connection, rows: Rows) -> None:
     """Insert what an Indexer derived."""
-    db.executemany(INSERT_LINE, rows.lines)
-    db.executemany(INSERT_ENTRY, rows.entries)
+    _insert(db, INSERT_TEXT_LINES, INSERT_TEXT_LINE, rows.text_lines)
+    _insert(db, INSERT_ENTRIES, INSERT_ENTRY, rows.entries)
+    if rows.blob_lines:
+        db.executemany(INSERT_BLOB_LINE, rows.blob_lines)
     if rows.faults:
         db.executemany(INSERT_FAULT, rows.faults)
+
+
+def _insert(db: apsw.Connection, many: str, one: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    whole = len(rows) - len(rows) % ROWS_AT_ONCE
+    flat = chain.from_iterable
+    db.executemany(many, [tuple(flat(rows[i : i + ROWS_AT_ONCE])) for i in range(0, whole, ROWS_AT_ONCE)])
+    db.executemany(one, rows[whole:])
 
 
 def finish_session(
@@ -172,10 +189,11 @@ def resume(db: apsw.Connection, session_pk: int) -> Indexer:
     base = session_pk << SLOT_BITS
     for pk, entry_id, depth in select(db, SELECT_POSITIONS, key_range(session_pk)):
         slot = pk - base
-        place.depths.extend([0] * (slot - len(place.depths)))
+        place.depths.extend([0] * (slot - len(place.depths)))  # slots that hold no entry
         place.depths.append(depth)
         if entry_id is not None:
             place.slot_of[entry_id] = slot
+    place.depths.extend([0] * (slots - len(place.depths)))
     return Indexer(session_pk, Metadata.from_json(fold), place, max_line=longest_line(db))
 
 
