@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 import apsw
 import orjson
@@ -69,8 +69,7 @@ ONE_DAY_MS: Final = 86_400_000
 ASK_BY_KEY_UP_TO: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class SessionInfo:
+class SessionInfo(NamedTuple):  # a tuple: a thousand of them are made in a millisecond, dataclasses take seven
     """One session as a list shows it. Times are ms since the epoch in UTC, None where no line tells.
 
     `modified_ms` is the newest activity in the lines, never a file's time. `paths` are all under which its bytes were
@@ -104,7 +103,7 @@ class SessionInfo:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON can hold it; times also as ISO text under `created` and `modified`."""
-        row = asdict(self)
+        row = self._asdict()
         row["superseded"] = bool(self.superseded)
         row["paths"] = list(self.paths)
         row["created"] = None if self.created_ms is None else format_time(self.created_ms)
@@ -191,7 +190,7 @@ def _by_path(db: apsw.Connection, ref: str) -> list[SessionInfo]:
 
 def _infos(db: apsw.Connection, found: list[tuple[Any, ...]]) -> list[SessionInfo]:
     paths = _paths(db, [row[0] for row in found])
-    return [SessionInfo(*[*row, tuple(paths.get(row[0], ()))]) for row in found]
+    return [SessionInfo._make((*row, tuple(paths.get(row[0], ())))) for row in found]
 
 
 def _paths(db: apsw.Connection, keys: Iterable[int]) -> dict[int, list[str]]:
