@@ -17,7 +17,7 @@ from sessiondb.connection import default_path, open_database, select
 from sessiondb.discovery import agent_roots, find
 from sessiondb.entries import Entry, TreeNode, read_entries, read_header, read_raw_entry, read_tree
 from sessiondb.errors import ReadOnlyError, sqlite_errors
-from sessiondb.importer import Importer, Options
+from sessiondb.importer import Options, import_found
 from sessiondb.query import Result, run_query
 from sessiondb.report import ImportReport, OnProgress
 from sessiondb.rows import remove_abandoned
@@ -123,7 +123,7 @@ class Store:
         present = [root for root in roots if remember or os.path.lexists(root)]
         with sqlite_errors(str(self.path)):
             db, now_ms = self._db, int(time.time() * 1000)
-            report = Importer(db, self.path, options).run(find(present))
+            report = import_found(db, self.path, find(present), options)
             if not options.dry_run:
                 sources = Sources(db)
                 report.vanished = [str(path) for path in sources.note_vanished(roots, now_ms)]

