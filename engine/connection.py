@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import apsw
 from sessiondb.errors import DatabaseUnavailableError, NotADatabaseError, SessionDBWarning, sqlite_errors
+from sessiondb.files import make_folder
 from sessiondb.schema import APPLICATION_ID
 
 PAGE_SIZE = 8192
@@ -79,7 +80,7 @@ def open_scratch(like: apsw.Connection) -> apsw.Connection:
 def _create_private(path: Path) -> None:
     """Make file and folder readable by their owner alone, whatever the umask; -wal and -shm inherit the file's mode."""
     try:
-        _make_folder(path.parent)
+        make_folder(path.parent)
         with _creating:
             # O_EXCL: a descriptor on a database that exists is never opened, since closing it would drop its locks.
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -91,12 +92,6 @@ def _create_private(path: Path) -> None:
             raise NotADatabaseError(str(path), "is no SQLite database") from None
     except OSError as error:
         raise DatabaseUnavailableError(f"{path} cannot be created: {error.strerror}") from error
-
-
-def _make_folder(folder: Path) -> None:
-    missing = [f for f in (folder, *folder.parents) if not f.exists()]
-    for f in reversed(missing):
-        f.mkdir(mode=0o700, exist_ok=True)
 
 
 def _wait_for_others(db: apsw.Connection, timeout: float) -> None:

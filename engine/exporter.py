@@ -14,6 +14,7 @@ import apsw
 from sessiondb.blobs import BlobStore
 from sessiondb.entries import current_entries, read_header
 from sessiondb.errors import DatabaseUnavailableError, ExportExistsError
+from sessiondb.files import make_folder
 from sessiondb.jsonl import UNSET, encode_entry, is_outdated
 from sessiondb.places import file_name, folder_for_cwd
 from sessiondb.rows import read_slots
@@ -136,7 +137,7 @@ def write_file(path: Path, pieces: Iterable[bytes], *, force: bool) -> int:
     if not force and os.path.lexists(path):
         raise ExportExistsError(path)
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(path.parent)
         temporary = path.parent / f".{path.name[:200]}.{secrets.token_hex(6)}.tmp"
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Reads source files: never written, never waited for, hashed on the way."""
+"""Reads source files: never written, never waited for, hashed on the way. Makes the folders of what we write."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from hashlib import _Hash
 
 CHUNK: Final = 1 << 20
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder and those above it that are missing, each for its owner alone whatever the umask."""
+    missing = [f for f in (folder, *folder.parents) if not f.exists()]
+    for f in reversed(missing):
+        f.mkdir(mode=0o700, exist_ok=True)
 
 
 def open_regular(path: Path) -> BinaryIO:
