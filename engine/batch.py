@@ -151,6 +151,17 @@ class Batch:
                 self.db.execute(UPDATE_SUPERSEDED, {"pk": held, "superseded": 0})
             self.note_source(path, held, size, status)
 
+    def set_dialect(self, session_pk: int, dialect: str) -> bool:
+        """Give a stored session the dialect that was asked for now; False when it has it, or nothing is written."""
+        indexer = rows.resume(self.db, session_pk)
+        if self._dry_run or indexer.metadata.dialect_given == dialect:
+            return False
+        indexer.metadata.dialect_given = dialect
+        size, digest = next(select(self.db, SELECT_STATE, {"pk": session_pk}))
+        with self._transaction():
+            rows.finish_session(self.db, indexer, digest=digest, imported_bytes=size, now_ms=self._now_ms)
+        return True
+
     def note_source(self, path: Path, session_pk: int, size: int, status: os.stat_result) -> None:
         """The path's first `size` bytes are the session's."""
         if not self._dry_run:

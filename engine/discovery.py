@@ -11,14 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from sessiondb.metadata import Dialect
+from sessiondb.metadata import AGENT_FOLDERS
 
 SUFFIX: Final = ".jsonl"
 
 LEFTOVER = re.compile(r"\.jsonl\b.*\.(tmp|bak)$")
 """Names of a rewrite that was interrupted: xcsh `.NAME.jsonl.ID.tmp`, omp `NAME.jsonl.ID.bak`."""
-
-AGENT_FOLDERS: Final[dict[str, Dialect]] = {".pi": "pi", ".omp": "omp", ".xcsh": "xcsh", ".openclaw": "pi"}
 
 
 @dataclass(slots=True)
@@ -126,6 +124,6 @@ def id_from_name(path: Path) -> str:
     return stem.rpartition("_")[2] or stem
 
 
-def dialect_from_folder(path: Path) -> Dialect | None:
-    """The dialect that the agent's folder suggests."""
-    return next((AGENT_FOLDERS[part] for part in reversed(path.parts) if part in AGENT_FOLDERS), None)
+def agent_folder(path: Path) -> str | None:
+    """The agent's folder that the path lies in, such as `.pi`; the innermost of several."""
+    return next((part for part in reversed(path.parts) if part in AGENT_FOLDERS), None)

@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 from sessiondb.connection import select, select_value
 from sessiondb.errors import EntryNotFoundError
-from sessiondb.jsonl import UNSET, migrate, migration_steps, parse_time
+from sessiondb.jsonl import CURRENT_VERSION, migrate, migration_steps, parse_time
 from sessiondb.lines import read_slot
 from sessiondb.metadata import Metadata
 from sessiondb.rows import key_range
@@ -99,17 +99,30 @@ def current_entries(db: apsw.Connection, session_pk: int) -> list[Any]:
 
 def _numbered(db: apsw.Connection, session_pk: int) -> Iterator[tuple[int, int | None, Any]]:
     """Key, parent's key and value of every entry, in file order, migrated."""
-    found = []
+    found: list[tuple[int, str | None, int | None, Any]] = []
+    has_ids = False
     for pk, entry_id, parent_id, parent_pk, raw in select(db, SELECT_ENTRIES, key_range(session_pk)):
         value = read_slot(raw)
-        if type(value) is dict and type(value.get("id")) is not str and entry_id is not None:
+        if type(value) is dict and type(value.get("id")) is str:
+            has_ids = True
+        elif type(value) is dict and entry_id is not None:
             value |= {"id": entry_id, "parentId": parent_id}
         found.append((pk, entry_id, parent_pk, value))
-    header = read_header(db, session_pk)
-    if header is not None and any(migration_steps(header.get("version", UNSET))):
+    version = _version_of_entries(db, session_pk) if has_ids else None
+    if any(migration_steps(version)):
         ids = [entry_id for _, entry_id, _, _ in found]
+        header = {"type": "session", "version": version}
         migrate([header, *(value for *_, value in found)], new_id=lambda index: ids[index - 1] or "")
     return ((pk, parent_pk, value) for pk, _, parent_pk, value in found)
+
+
+def _version_of_entries(db: apsw.Connection, session_pk: int) -> Any:
+    """The header's version; without a header the newest, since the entries have ids.
+
+    Entries without any id are of version 1 whatever the header says: pi's fork copied them under a version 3 header.
+    """
+    header = read_header(db, session_pk)
+    return CURRENT_VERSION if header is None else header.get("version")
 
 
 def _time_of(entry: Any) -> int:

@@ -12,7 +12,7 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -21,7 +21,7 @@ from sessiondb import batch, rows
 from sessiondb.batch import Batch, Pending
 from sessiondb.blobs import BlobStore
 from sessiondb.connection import select_value, set_journal_mode
-from sessiondb.discovery import Found, dialect_from_folder, id_from_name, why_not_regular
+from sessiondb.discovery import Found, agent_folder, id_from_name, why_not_regular
 from sessiondb.files import CHUNK, Hashed, hash_prefix, holds_an_object_line, open_regular
 from sessiondb.jsonl import split_lines
 from sessiondb.lines import Indexer
@@ -76,6 +76,7 @@ class _Reader:
         self._longest_line = rows.longest_line(sessions.db)
         self._keys: Iterator[int] = iter(())
         self._waiting = 0  # bytes read since the last flush
+        self._progress = Progress(0, 0, 0, 0)
 
     def read_all(self, files: list[Path]) -> None:
         """Files that look untouched cost a stat; the others are read."""
@@ -101,12 +102,17 @@ class _Reader:
             done += status.st_size
         self._tell(Progress(len(files), len(files), total, total))
 
-    def _tell(self, progress: Progress) -> None:
+    def _tell(self, progress: Progress, inside: int = 0) -> None:
+        """Say how far the import is; `inside` is how much of the file at hand is read."""
+        self._progress = progress
         if self._options.on_progress:
-            self._options.on_progress(progress)
+            self._options.on_progress(replace(progress, bytes=progress.bytes + inside))
 
     def _pass_over(self, source: Source, status: os.stat_result, lacking: set[int]) -> None:
-        self._report.unchanged += 1
+        if self._options.dialect and self._batch.set_dialect(source.session_pk, self._options.dialect):
+            self._report.updated += 1
+        else:
+            self._report.unchanged += 1
         if source.gone_ms is not None:
             self._batch.note_source(source.path, source.session_pk, source.size, status)
         if source.session_pk in lacking and not self._options.dry_run:
@@ -188,7 +194,7 @@ class _Reader:
 
     def _new_indexer(self, path: Path) -> Indexer:
         hint = self._options.session_id or id_from_name(path)
-        metadata = Metadata(hint, self._options.dialect, dialect_from_folder(path))
+        metadata = Metadata(hint, self._options.dialect, agent_folder(path))
         return Indexer(self._next_key(), metadata, max_line=self._longest_line)
 
     def _next_key(self) -> int:
@@ -210,6 +216,7 @@ class _Reader:
             if waiting >= batch.BATCH_BYTES:
                 self._batch.flush()
                 waiting = 0
+                self._tell(self._progress, pending.size)
         self._waiting = waiting
         self._report.bytes_read += pending.size
         after = os.fstat(stream.fileno())

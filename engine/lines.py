@@ -28,7 +28,8 @@ from sessiondb.schema import SLOT_BITS
 PIECE_BYTES: Final = 1 << 28
 """How much of a line over SQLite's limit goes into one slot."""
 
-BLOB_REFERENCE = re.compile(rb"blob:sha256:([0-9a-f]{64})(?![0-9A-Za-z])")
+BLOB_REFERENCE = re.compile(rb'"blob:sha256:([0-9a-f]{64})"')
+"""A string that is nothing but a reference: text that speaks of one does not refer to it."""
 
 SURROGATE_ESCAPE = re.compile(
     rb"(\\[^u]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"

@@ -15,6 +15,9 @@ from sessiondb.jsonl import UNSET, migration_steps, parse_time
 Dialect = Literal["xcsh", "pi", "omp"]
 DIALECTS: Final = get_args(Dialect)
 
+AGENT_FOLDERS: Final[dict[str, Dialect]] = {".pi": "pi", ".omp": "omp", ".xcsh": "xcsh", ".openclaw": "pi"}
+"""The folders of the agents in a home folder, and the dialect that their sessions are taken for."""
+
 LATEST_PLAUSIBLE_MS: Final = 4_102_444_800_000
 """2100-01-01: later times are another unit or junk and never count as activity."""
 
@@ -34,13 +37,13 @@ def text_of(value: Any) -> str | None:
 class Metadata:
     """The fold's state: all of it is derived from lines, except the hints that a file's place gave.
 
-    `id_hint` is the id when the header gives none, `dialect_given` what the caller asked for, `dialect_hint` what the
-    folder suggests. `chains`: entries get derived ids and a linear chain (version 1, BEHAVIOUR of every client).
+    `id_hint` is the id when the header gives none, `dialect_given` what the caller asked for, `folder` the agent's
+    folder that the file was found in. `chains`: entries get derived ids and a linear chain, as in version 1.
     """
 
     id_hint: str
     dialect_given: str | None = None
-    dialect_hint: str | None = None
+    folder: str | None = None
     header_id: str | None = None
     header_slot: int | None = None
     version: int = 3
@@ -85,8 +88,8 @@ class Metadata:
         for name in ("omp", "xcsh", "pi"):
             if name in self.marks:
                 return name, f"lines: {self.marks[name]}"
-        if self.dialect_hint:
-            return self.dialect_hint, "folder"
+        if self.folder in AGENT_FOLDERS:
+            return AGENT_FOLDERS[self.folder], f"folder {self.folder}"
         return "pi", "default"
 
     @property

@@ -24,11 +24,11 @@ RETURNING value - :amount
 INSERT_SESSION = """
 INSERT INTO session (
   pk, id, dialect, dialect_reason, version, message_count, entry_count, line_count, slot_count, fault_count, byte_count,
-  digest, imported_bytes, id_hint, dialect_given, dialect_hint, fold, imported_ms, staged_by
+  digest, imported_bytes, id_hint, dialect_given, folder, fold, imported_ms, staged_by
 )
 VALUES (
   :pk, '', '', '', 0, 0, 0, 0, 0, 0, 0,
-  x'', 0, :id_hint, :dialect_given, :dialect_hint, '', :imported_ms, :staged_by
+  x'', 0, :id_hint, :dialect_given, :folder, '', :imported_ms, :staged_by
 )
 """
 
@@ -113,7 +113,7 @@ def stage_session(db: apsw.Connection, indexer: Indexer, now_ms: int) -> None:
             "pk": indexer.session_pk,
             "id_hint": metadata.id_hint,
             "dialect_given": metadata.dialect_given,
-            "dialect_hint": metadata.dialect_hint,
+            "folder": metadata.folder,
             "imported_ms": now_ms,
             "staged_by": owner(),
         },
@@ -200,7 +200,7 @@ def resume(db: apsw.Connection, session_pk: int) -> Indexer:
 def restart(db: apsw.Connection, session_pk: int) -> Indexer:
     """An Indexer at the start of the stored session, keeping only what a file's place gave."""
     old = Metadata.from_json(next(select(db, SELECT_PLACE, {"pk": session_pk}))[3])
-    fresh = Metadata(old.id_hint, old.dialect_given, old.dialect_hint)
+    fresh = Metadata(old.id_hint, old.dialect_given, old.folder)
     return Indexer(session_pk, fresh, max_line=longest_line(db))
 
 

@@ -64,7 +64,7 @@ session = Table(
     Column("imported_bytes", Integer, nullable=False),
     Column("id_hint", Text, nullable=False),
     Column("dialect_given", Text),
-    Column("dialect_hint", Text),
+    Column("folder", Text),
     Column("fold", Text, nullable=False),
     Column("leaf_pk", Integer),
     Column("grown_from", Integer, ForeignKey("session.pk", ondelete="SET NULL")),

@@ -15,7 +15,7 @@ from sessiondb.cli.printable import counted, printable
 def command(ctx: click.Context, fresh: bool) -> None:
     """Check pages and references, and that every row is what its line gives. Problems are printed: exit code 4."""
     settings = ctx.ensure_object(Settings)
-    with reading(settings, fresh=fresh, by_writing=True) as store:
+    with reading(settings, fresh=fresh) as store:
         problems = store.check()
         if settings.json:
             put_json({"database": str(store.path), "problems": problems, "as_of": as_of(store)})

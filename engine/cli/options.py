@@ -92,17 +92,15 @@ def takes_ndjson(command: Command) -> Command:
 
 
 @contextmanager
-def reading(settings: Settings, *, fresh: bool, by_writing: bool = False) -> Iterator[Store]:
+def reading(settings: Settings, *, fresh: bool) -> Iterator[Store]:
     """The store for a command that reads. What it says about the data's age goes to stderr, and nowhere with --json.
-
-    `by_writing` is for questions that the engine answers only in a database open for writing.
 
     A database that is missing is an error: nobody wants an empty answer, or a file made by a typing mistake.
     """
     path = settings.database
     if not os.path.lexists(path):
         raise DatabaseUnavailableError(f"{path} does not exist; `sessiondb import` makes it, --db names another")
-    with _open_to_read(path, by_writing=fresh or by_writing) as store:
+    with _open_to_read(path, by_writing=fresh) as store:
         if fresh:
             _refresh(store, quiet=settings.json)
         elif not settings.json:

@@ -31,7 +31,7 @@ STATEMENTS = (
       imported_bytes INTEGER NOT NULL,
       id_hint TEXT NOT NULL,
       dialect_given TEXT,
-      dialect_hint TEXT,
+      folder TEXT,
       fold TEXT NOT NULL,
       leaf_pk INTEGER,
       grown_from INTEGER,
