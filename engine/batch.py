@@ -112,7 +112,10 @@ class Batch:
     def finish(self, pending: Pending) -> None:
         """The session that was begun last is read to its end."""
         if pending.grows and not self._dry_run:
-            held = self.held(pending.hasher.digest(), pending.size)
+            digest = pending.hasher.digest()
+            if any(p.is_complete and p.hasher.digest() == digest for p in self._pending):
+                self._flush_finished()
+            held = self.held(digest, pending.size)
             if held is not None:
                 self.forget()
                 self.join(pending.path, held, pending.size, pending.status, pending.old)
@@ -135,9 +138,20 @@ class Batch:
         return select_value(self.db, SELECT_BY_DIGEST, {"digest": digest, "size": size})  # type: ignore[no-any-return]
 
     def digest_of(self, source: Source) -> bytes | None:
-        """The digest of what the path held; None when its session went on without it."""
-        size, digest = next(select(self.db, SELECT_STATE, {"pk": source.session_pk}), (None, None))
+        """The digest of what the path held; None when its session went on without it.
+
+        What the batch holds of that session, or of a file with its bytes, is written first: it may be the reason.
+        """
+        size, digest = self._state(source.session_pk)
+        finished = [p for p in self._pending if p.is_complete]
+        if any(p.indexer.session_pk == source.session_pk or p.hasher.digest() == digest for p in finished):
+            self._flush_finished()
+            size, digest = self._state(source.session_pk)
         return digest if size == source.size else None
+
+    def _state(self, session_pk: int) -> tuple[int | None, bytes | None]:
+        """How many bytes of the session came from a file, and their digest."""
+        return next(select(self.db, SELECT_STATE, {"pk": session_pk}), (None, None))
 
     def join(self, path: Path, held: int | None, size: int, status: os.stat_result, old: Source | None) -> None:
         """The path's bytes are a session already: it answers to this path too."""
@@ -146,10 +160,9 @@ class Batch:
         if self._dry_run or held is None:
             return
         with self._transaction():
+            self.note_source(path, held, size, status)
             if old is not None and old.session_pk != held:
                 self._supersede(old)
-                self.db.execute(UPDATE_SUPERSEDED, {"pk": held, "superseded": 0})
-            self.note_source(path, held, size, status)
 
     def set_dialect(self, session_pk: int, dialect: str) -> bool:
         """Give a stored session the dialect that was asked for now; False when it has it, or nothing is written."""
@@ -157,34 +170,42 @@ class Batch:
         if self._dry_run or indexer.metadata.dialect_given == dialect:
             return False
         indexer.metadata.dialect_given = dialect
-        size, digest = next(select(self.db, SELECT_STATE, {"pk": session_pk}))
+        size, digest = self._state(session_pk)
+        assert size is not None
+        assert digest is not None
         with self._transaction():
             rows.finish_session(self.db, indexer, digest=digest, imported_bytes=size, now_ms=self._now_ms)
         return True
 
     def note_source(self, path: Path, session_pk: int, size: int, status: os.stat_result) -> None:
-        """The path's first `size` bytes are the session's."""
+        """The path's first `size` bytes are the session's, which is therefore not superseded, or no longer."""
         if not self._dry_run:
             Sources(self.db).put(path, session_pk, size, status, self._now_ms)
+            self.db.execute(UPDATE_SUPERSEDED, {"pk": session_pk, "superseded": 0})
 
     # -- what is written -----------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Write the finished sessions in one transaction, then what there is of the one being read."""
-        finished = [p for p in self._pending if p.is_complete]
-        unfinished = [p for p in self._pending if not p.is_complete]
-        self._pending = unfinished
-        if self._dry_run:
-            self._count_dry([*finished, *unfinished])
-            return
-        if finished:
-            with self._transaction():
-                for pending in finished:
-                    self._write(pending)
-        for pending in unfinished:
+        self._flush_finished()
+        for pending in self._pending:
+            if self._dry_run:
+                self._count_faults(pending, pending.indexer.take_rows().faults)
+                continue
             # Staged rows are hidden; a session that grows is visible, so its transaction stays open to the end.
             with self._transaction(keep_open=pending.grows):
                 self._write(pending)
+
+    def _flush_finished(self) -> None:
+        finished = [p for p in self._pending if p.is_complete]
+        self._pending = [p for p in self._pending if not p.is_complete]
+        if self._dry_run:
+            for pending in finished:
+                self._count_dry(pending)
+        elif finished:
+            with self._transaction():
+                for pending in finished:
+                    self._write(pending)
 
     def _write(self, pending: Pending) -> None:
         indexer = pending.indexer
@@ -257,21 +278,18 @@ class Batch:
 
     # -- what is counted -----------------------------------------------------------------------------------------
 
-    def _count_dry(self, batch: list[Pending]) -> None:
+    def _count_dry(self, pending: Pending) -> None:
+        digest = pending.hasher.digest()
+        held = self.held(digest, pending.size)
+        if held is not None or digest in self._dry_digests:
+            self.join(pending.path, held, pending.size, pending.status, pending.old)
+            return
+        self._dry_digests.add(digest)
+        self._count_faults(pending, pending.indexer.take_rows().faults)
         store = blobs.BlobStore(self.db)
-        for pending in batch:
-            faults = pending.indexer.take_rows().faults
-            digest = pending.hasher.digest()
-            held = self.held(digest, pending.size) if pending.is_complete else None
-            if pending.is_complete and (held is not None or digest in self._dry_digests):
-                self.join(pending.path, held, pending.size, pending.status, pending.old)
-                continue
-            self._count_faults(pending, faults)
-            if pending.is_complete:
-                self._dry_digests.add(digest)
-                missing = [d for d in sorted(pending.indexer.blobs) if store.get(d) is None]
-                sum(1 for _ in self._read_blobs(pending.path, missing))
-                self._count(pending)
+        missing = [d for d in sorted(pending.indexer.blobs) if store.get(d) is None]
+        sum(1 for _ in self._read_blobs(pending.path, missing))
+        self._count(pending)
 
     def _count(self, pending: Pending) -> None:
         if pending.grows:

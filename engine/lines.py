@@ -70,9 +70,8 @@ class Place:
 class Indexer:
     """Derives the rows of one session from its lines, fed in order with `add`.
 
-    `blobs` are the hashes that the fed lines refer to.
-
-    `max_line` is the longest value the database takes, in bytes. Every fed byte ends up in exactly one line row.
+    `blobs` are the hashes that the fed lines refer to, `max_line` is the longest value the database takes, in bytes.
+    Every fed byte ends up in exactly one line row.
     """
 
     def __init__(self, session_pk: int, metadata: Metadata, place: Place | None = None, *, max_line: int) -> None:
@@ -199,7 +198,7 @@ class Indexer:
                 parent_id = metadata.last_id
             entry_id = derived_entry_id(metadata.session_id, place.line, place.slot_of)
         elif entry_id in place.slot_of:
-            self._fault("duplicate-id", f"the id {entry_id} stands on an earlier line too; the last one counts")
+            self._fault("duplicate-id", f"the id {entry_id:.40} stands on an earlier line too; the last one counts")
             metadata.tangled = True
         parent_pk, depth = None, 0
         if type(parent_id) is not str:
@@ -210,7 +209,7 @@ class Indexer:
             metadata.tangled = True
         time_ms = parse_time(value.get("timestamp"))
         if time_ms is None:
-            self._fault("bad-time", f"no time that can be read: {value.get('timestamp', 'missing')!s:.60}")
+            self._fault("bad-time", f"no time that can be read: {_shown(value.get('timestamp', 'missing'))}")
         if kind == "message":
             message = value.get("message")
             columns = _message_columns(message) if type(message) is dict else NO_COLUMNS
@@ -245,6 +244,13 @@ def read_slot(raw: bytes) -> Any:
     """The value in the bytes of a slot that an entry was found in: what stands beside a recovered entry is left out."""
     value: Any = parse_line(strip_bom(raw))
     return value.entries[0] if isinstance(value, Fault) else value
+
+
+def _shown(value: Any) -> str:
+    """A few words for a value. Never the repr of a container: it may nest deeper than Python recurses."""
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    return f"{value!s:.60}"
 
 
 def _decodes(raw: bytes) -> bool:

@@ -10,25 +10,26 @@ from pathlib import Path
 import apsw
 from sessiondb.connection import select, select_value
 
-SELECT_ALL = "SELECT path, session_pk, size, mtime_ns, inode, gone_ms FROM source ORDER BY path"
+SELECT_ALL = "SELECT path, session_pk, size, mtime_ns, ctime_ns, gone_ms FROM source ORDER BY path"
 
 SELECT_OF_SESSION = """
-SELECT path, session_pk, size, mtime_ns, inode, gone_ms FROM source
+SELECT path, session_pk, size, mtime_ns, ctime_ns, gone_ms FROM source
 WHERE session_pk = :pk
 ORDER BY path
 """
 
 SELECT_OTHERS = """
-SELECT o.path FROM session s JOIN source o ON o.session_pk = s.pk
+SELECT o.path, o.session_pk, o.size, o.mtime_ns, o.ctime_ns, o.gone_ms
+FROM session s JOIN source o ON o.session_pk = s.pk
 WHERE s.pk = :pk AND o.size = s.imported_bytes AND o.path <> :path AND o.gone_ms IS NULL
 ORDER BY o.path
 """
 
 UPSERT = """
-INSERT INTO source (path, session_pk, size, mtime_ns, inode, seen_ms, gone_ms)
-VALUES (:path, :session_pk, :size, :mtime_ns, :inode, :seen_ms, NULL)
+INSERT INTO source (path, session_pk, size, mtime_ns, ctime_ns, seen_ms, gone_ms)
+VALUES (:path, :session_pk, :size, :mtime_ns, :ctime_ns, :seen_ms, NULL)
 ON CONFLICT (path) DO UPDATE SET
-  session_pk = excluded.session_pk, size = excluded.size, mtime_ns = excluded.mtime_ns, inode = excluded.inode,
+  session_pk = excluded.session_pk, size = excluded.size, mtime_ns = excluded.mtime_ns, ctime_ns = excluded.ctime_ns,
   seen_ms = excluded.seen_ms, gone_ms = NULL
 """
 
@@ -44,7 +45,10 @@ INSERT INTO state (name, value) VALUES ('last look', :now_ms)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
 
-SELECT_LOOK = "SELECT value FROM state WHERE name = 'last look'"
+# An import that was killed has noted no look, but the sources that it had committed.
+SELECT_LOOK = """
+SELECT coalesce((SELECT value FROM state WHERE name = 'last look'), (SELECT max(seen_ms) FROM source))
+"""
 
 SELECT_ROOTS = "SELECT path, dialect_given FROM root ORDER BY path"
 
@@ -57,12 +61,19 @@ class Source:
     session_pk: int
     size: int
     mtime_ns: int
-    inode: int
+    ctime_ns: int
     gone_ms: int | None
 
+    def is_untouched(self) -> bool:
+        """Whether the file is there and looks as it did."""
+        try:
+            return self.matches(self.path.stat())
+        except OSError:
+            return False
+
     def matches(self, status: os.stat_result) -> bool:
-        """Whether the file looks untouched since."""
-        return (status.st_size, status.st_mtime_ns, status.st_ino) == (self.size, self.mtime_ns, self.inode)
+        """Whether the file looks untouched since. The change time cannot be set back, as the modification time can."""
+        return (status.st_size, status.st_mtime_ns, status.st_ctime_ns) == (self.size, self.mtime_ns, self.ctime_ns)
 
 
 class Sources:
@@ -80,10 +91,9 @@ class Sources:
         return self._read(SELECT_OF_SESSION, {"pk": session_pk})
 
     def others_holding(self, source: Source) -> bool:
-        """Whether another path still holds the bytes of this one's session."""
-        keys = {"pk": source.session_pk, "path": to_column(source.path)}
-        others = [from_column(path) for (path,) in select(self._db, SELECT_OTHERS, keys)]
-        return any(path.exists() for path in others)
+        """Whether another path still holds the bytes of this one's session, as far as a look at it tells."""
+        others = self._read(SELECT_OTHERS, {"pk": source.session_pk, "path": to_column(source.path)})
+        return any(other.is_untouched() for other in others)
 
     def put(self, path: Path, session_pk: int, size: int, status: os.stat_result, now_ms: int) -> None:
         """Note that the path's first `size` bytes are the session's."""
@@ -94,7 +104,7 @@ class Sources:
                 "session_pk": session_pk,
                 "size": size,
                 "mtime_ns": status.st_mtime_ns,
-                "inode": status.st_ino,
+                "ctime_ns": status.st_ctime_ns,
                 "seen_ms": now_ms,
             },
         )

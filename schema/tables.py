@@ -134,7 +134,7 @@ source = Table(
     _session_key(nullable=False),
     Column("size", Integer, nullable=False),
     Column("mtime_ns", Integer, nullable=False),
-    Column("inode", Integer, nullable=False),
+    Column("ctime_ns", Integer, nullable=False),
     Column("seen_ms", Integer, nullable=False),
     Column("gone_ms", Integer),
     sqlite_strict=True,

@@ -97,6 +97,12 @@ ODD_FILES = {
     "a lone surrogate and a pair": HEADER + line(1, text="x").replace(b"x", rb"\ud83d\ude00 \udead \\ud800"),
     "duplicate keys and index keys": HEADER + b'{"b":1,"1":2,"type":"custom","b":3,"timestamp":"2026"}\n',
     "only a header": HEADER,
+    "values nested deep": HEADER
+    + b"".join(
+        b'{"type":"custom","id":%s,"timestamp":%s,"x":"%s"}\n' % (b"[" * deep + b"]" * deep, b"[" * 9 + b"]" * 9, odd)
+        for deep, odd in ((900, b""), (5000, b""), (5000, rb"\ud800"), (20_000, b""))
+    ),
+    "an id of a megabyte, twice": HEADER + 2 * (b'{"type":"custom","id":"%s","timestamp":"2026"}\n' % (b"x" * 10**6)),
 }
 
 

@@ -91,7 +91,7 @@ STATEMENTS = (
       session_pk INTEGER NOT NULL,
       size INTEGER NOT NULL,
       mtime_ns INTEGER NOT NULL,
-      inode INTEGER NOT NULL,
+      ctime_ns INTEGER NOT NULL,
       seen_ms INTEGER NOT NULL,
       gone_ms INTEGER,
       FOREIGN KEY (session_pk) REFERENCES session (pk) ON DELETE CASCADE
