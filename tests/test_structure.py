@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,9 @@ def test_the_top_level_holds_what_the_contract_lists() -> None:
     }  # fmt: skip
     ignored = {line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines()}
     assert {p.name for p in ROOT.iterdir()} - ignored - {".git", "sessiondb.egg-info"} <= allowed
+
+
+def test_every_test_file_that_a_document_names_is_there() -> None:
+    for document in ("README.md", "engine/DESIGN.md", "schema/SCHEMA.md", "jsonl/FORMAT.md"):
+        for name in re.findall(r"`(test_\w+)`", (ROOT / document).read_text()):
+            assert (ROOT / "tests" / f"{name}.py").exists(), f"{document}: {name}"
