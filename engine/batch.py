@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import apsw
+
 from sessiondb import blobs, rows
 from sessiondb.connection import checkpoint, select, select_value
 from sessiondb.kinship import link_kin

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
+
 from sessiondb.connection import select, select_value
 
 SELECT_MISSING_OF_SESSION = """

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import apsw
+
 from sessiondb.errors import DatabaseUnavailableError, NotADatabaseError, SessionDBWarning, sqlite_errors
 from sessiondb.files import make_folder
 from sessiondb.schema import APPLICATION_ID

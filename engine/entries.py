@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import apsw
+
 from sessiondb.connection import select, select_value
 from sessiondb.errors import EntryNotFoundError
 from sessiondb.jsonl import CURRENT_VERSION, migrate, migration_steps, parse_time

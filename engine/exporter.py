@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, get_args
 
 import apsw
+
 from sessiondb.blobs import BlobStore
 from sessiondb.entries import current_entries, read_header
 from sessiondb.errors import DatabaseUnavailableError, ExportExistsError

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import apsw
+
 from sessiondb import batch, rows
 from sessiondb.batch import Batch, Pending
 from sessiondb.blobs import BlobStore

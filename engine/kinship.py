@@ -7,6 +7,7 @@ from typing import Any
 
 import apsw
 import orjson
+
 from sessiondb.connection import select
 from sessiondb.rows import read_lines
 

@@ -1,4 +1,4 @@
-"""The one door: a session's lines, in file order, become rows. Import, growth, append and reindex pass through here.
+"""The one door: a session's lines, in file order, become rows. Import, growth and check pass through here.
 
 The line is the record; everything else in these rows is derived from it and can be built again by feeding the same
 bytes. A row of `line` is one *slot*: a whole line, or one piece of a line that holds several entries (glued), a torn
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
+
 from sessiondb.jsonl import (
     NOTHING,
     Fault,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
 import orjson
+
 from sessiondb.jsonl import UNSET, migration_steps, parse_time
 
 Dialect = Literal["xcsh", "pi", "omp"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import apsw
+
 from sessiondb.errors import BadQueryError
 
 READING: Final = frozenset(

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any, Final
 
 import apsw
+
 from sessiondb.connection import select, select_value, transaction
 from sessiondb.lines import FaultRow, Indexer, Place, Rows
 from sessiondb.metadata import Metadata

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import apsw
 import orjson
+
 from sessiondb.connection import select, select_value
 from sessiondb.errors import AmbiguousSessionError, SessionNotFoundError
 from sessiondb.jsonl import format_time

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
+
 from sessiondb.connection import select, select_value
 
 SELECT_ALL = "SELECT path, session_pk, size, mtime_ns, ctime_ns, gone_ms FROM source ORDER BY path"

@@ -11,8 +11,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import apsw
-from sessiondb import exporter, reindex, sessions
+
+from sessiondb import exporter, sessions
 from sessiondb.blobs import BlobStore
+from sessiondb.check import find_problems
 from sessiondb.connection import default_path, open_database, select
 from sessiondb.discovery import agent_roots, find
 from sessiondb.entries import Entry, TreeNode, read_entries, read_header, read_raw_entry, read_tree
@@ -235,7 +237,7 @@ class Store:
     def check(self) -> list[str]:
         """Problems in the database: pages, references, rows that differ from what the lines give. Empty: none."""
         with sqlite_errors(str(self.path)):
-            return reindex.check(self._db)
+            return find_problems(self._db)
 
     # -- anything else -------------------------------------------------------------------------------------------
 
@@ -259,8 +261,9 @@ class Store:
 
     def sqlalchemy_engine(self) -> Engine:
         """A SQLAlchemy engine on the same file, through the same SQLite library."""
-        from sessiondb import dbapi
         from sqlalchemy import create_engine
+
+        from sessiondb import dbapi
 
         return create_engine(
             "sqlite+apsw://",

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import apsw
+
 from sessiondb.connection import select
 from sessiondb.schema import LAST_SLOT, SLOT_BITS
 

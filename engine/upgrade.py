@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 
 import apsw
+
 from sessiondb.connection import select_value
 from sessiondb.errors import ReadOnlyError, SchemaTooNewError, SessionDBWarning, sqlite_errors
 from sessiondb.schema import APPLICATION_ID, REVISION
@@ -61,9 +62,10 @@ def _require_readable(db: apsw.Connection, path: Path, revision: str) -> None:
 def _upgrade(db: apsw.Connection) -> None:
     from alembic import command
     from alembic.config import Config
-    from sessiondb import dbapi
     from sqlalchemy import create_engine
     from sqlalchemy.pool import StaticPool
+
+    from sessiondb import dbapi
 
     config = Config()
     config.set_main_option("script_location", "sessiondb:migrations")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import apsw
+
 from sessiondb.blobs import BlobStore
 from sessiondb.connection import select_value
 from sessiondb.exporter import session_bytes

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from sessiondb import Store
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -24,6 +24,7 @@ from typing import Any
 import apsw
 import pytest
 from click.testing import CliRunner, Result
+
 from sessiondb.cli import program
 from sessiondb.cli.printable import columns_of, printable
 from sessiondb.store import Store

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+
 from sessiondb.jsonl import UNSET, encode_entry, parse_line
 
 

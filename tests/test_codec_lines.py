@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sessiondb.jsonl import JS_WHITESPACE, is_blank, split_lines, strip_bom, strip_js
 
 GOLDEN = Path(__file__).parent / "golden" / "jsonl"

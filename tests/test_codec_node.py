@@ -12,6 +12,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from sessiondb.jsonl import Fault, encode_entry, parse_line
 
 ORACLE = Path(__file__).parent / "clients" / "json-oracle.mjs"

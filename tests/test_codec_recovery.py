@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from sessiondb.jsonl import NOTHING, Fault, parse_line
 from sessiondb.jsonl.recovery import WORK_FLOOR, WORK_PER_BYTE, Cut
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from sessiondb.jsonl import format_time, parse_time
 
 ORACLE = Path(__file__).parent / "clients" / "json-oracle.mjs"

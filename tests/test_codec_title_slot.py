@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sessiondb.jsonl import TITLE_SLOT_SIZE, UNSET, encode_title_slot, parse_line, parse_title_slot
 
 GOLDEN = Path(__file__).parent / "golden" / "jsonl"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from sessiondb.jsonl import MAX_DEPTH, NOTHING, Fault, encode_entry, parse_line, strip_bom
 
 GOLDEN = Path(__file__).parent / "golden" / "jsonl"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+
 from sessiondb import Store, batch, rows
 from sessiondb.report import Progress
 

@@ -17,9 +17,10 @@ from typing import Any, cast
 import apsw
 import pytest
 import sqlalchemy
+from sqlalchemy import exc, text
+
 from sessiondb import dbapi
 from sessiondb.dialect import ApswDialect
-from sqlalchemy import exc, text
 
 SUITE = Path(__file__).parent / "dialect_suite"
 ONE_TO_NINE = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 9) SELECT i FROM n"

@@ -9,6 +9,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from sessiondb import Store
 from sessiondb.sessions import SessionInfo
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from sessiondb import Store
 from sessiondb.errors import AmbiguousSessionError, SessionNotFoundError
 from sessiondb.report import ImportReport, Progress

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+
 from sessiondb import Store
 from sessiondb.connection import default_path
 from sessiondb.errors import (

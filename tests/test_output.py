@@ -11,6 +11,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+
 from sessiondb import Store, rows
 from sessiondb.connection import transaction
 from sessiondb.errors import DatabaseUnavailableError, ExportExistsError

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from sessiondb import Store
 from sessiondb.jsonl import encode_entry
 

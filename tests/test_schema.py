@@ -11,17 +11,18 @@ from typing import Any
 
 import apsw
 import pytest
-import sessiondb
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy import NUMERIC, create_engine, inspect, text
+
+import sessiondb
 from sessiondb import Store
 from sessiondb.connection import open_database
 from sessiondb.schema import REVISION
 from sessiondb.schema.tables import AnyType, metadata
 from sessiondb.schema.views import TRIGGERS, VIEWS
-from sqlalchemy import NUMERIC, create_engine, inspect, text
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -96,10 +97,9 @@ SCANS_ON_PURPOSE = {
     "sessiondb.connection.COUNT_OBJECTS": "sqlite_master",
     "sessiondb.connection.SELECT_TABLES": "sqlite_schema",
     "sessiondb.importer.SELECT_ANY_SESSION": "session",
-    "sessiondb.reindex.COUNT_LINES_OF_NOBODY": "line",
-    "sessiondb.reindex.COUNT_ENTRIES_OF_NOBODY": "entry",
-    "sessiondb.reindex.SELECT_KEYS": "session",
-    "sessiondb.store.SELECT_KEYS": "session",
+    "sessiondb.check.COUNT_LINES_OF_NOBODY": "line",
+    "sessiondb.check.COUNT_ENTRIES_OF_NOBODY": "entry",
+    "sessiondb.check.SELECT_KEYS": "session",
     "sessiondb.store.SELECT_LAST_IMPORT": "source",
     "sessiondb.sessions.SELECT_PAGE": "s",
     "sessiondb.sessions.COUNT_MATCHES": "s",

@@ -10,6 +10,7 @@ import sys
 from typing import Any, Final
 
 import click
+
 from sessiondb.cli.failures import exit_codes
 from sessiondb.cli.options import common, print_version
 from sessiondb.cli.output import prepare_streams

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+
 from sessiondb.cli.failures import DAMAGE
 from sessiondb.cli.options import Settings, as_of, reading, reads
 from sessiondb.cli.output import put, put_json, say

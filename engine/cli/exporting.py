@@ -8,6 +8,7 @@ from itertools import groupby
 from operator import itemgetter
 
 import click
+
 from sessiondb.cli.failures import NOT_DONE
 from sessiondb.cli.options import PATH, Settings, as_of, reading, reads
 from sessiondb.cli.output import put_json, say

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 import click
+
 from sessiondb.cli.output import say
 from sessiondb.errors import (
     BadQueryError,

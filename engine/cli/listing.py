@@ -7,6 +7,7 @@ from pathlib import PureWindowsPath
 from typing import Final
 
 import click
+
 from sessiondb.cli.options import TEXT, Settings, as_of, reading, reads, takes_ndjson
 from sessiondb.cli.output import on_terminal, put, put_json, say, width
 from sessiondb.cli.printable import cut, one_line, printable, with_tilde

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
 from sessiondb.cli.output import say
 from sessiondb.cli.printable import counted
 from sessiondb.cli.progress import progress_bar

@@ -10,6 +10,7 @@ from threading import Thread
 from typing import Any, Final
 
 import click
+
 from sessiondb.cli.failures import INTERRUPTED
 from sessiondb.cli.options import TEXT, Settings, reading, reads, takes_ndjson
 from sessiondb.cli.output import BOLD, on_terminal, put, put_json, say, styled

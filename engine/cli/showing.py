@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import click
+
 from sessiondb.cli.entry_lines import entry_lines
 from sessiondb.cli.options import PATH, TEXT, Settings, as_of, reading, reads, takes_ndjson
 from sessiondb.cli.output import BOLD, on_terminal, put, put_json, put_json_bytes, say, styled, width

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+
 from sessiondb.cli.failures import NOT_DONE
 from sessiondb.cli.import_summary import summary
 from sessiondb.cli.options import PATH, TEXT, Settings, common, rehearsing, writing

@@ -6,6 +6,7 @@ import time
 from datetime import datetime
 
 import click
+
 from sessiondb.jsonl import format_time
 
 _UNITS = ((86_400, "days"), (3_600, "h"), (60, "min"))

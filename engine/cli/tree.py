@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+
 from sessiondb.cli.options import PATH, Settings, as_of, reading, reads, takes_ndjson
 from sessiondb.cli.output import put, put_json, say, width
 from sessiondb.cli.tree_drawing import Drawn, drawn, tree_lines

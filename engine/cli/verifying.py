@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import click
+
 from sessiondb.cli.failures import DAMAGE, DONE, NOT_DONE
 from sessiondb.cli.options import PATH, Settings, as_of, reading, reads
 from sessiondb.cli.output import on_terminal, put, put_bytes, put_json

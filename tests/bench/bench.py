@@ -69,6 +69,7 @@ def import_empty(corpus: Path, work: Path) -> dict[str, float]:
 def import_beside_others(corpus: Path, work: Path) -> dict[str, float]:
     """Into a database that holds a session already and that another connection has open: write-ahead log."""
     import apsw
+
     from sessiondb import Store
 
     one = work / "one.jsonl"

@@ -6,6 +6,7 @@ It is a plugin and no conftest.py, because it would otherwise change every other
 import sys
 
 import pytest
+
 from sessiondb.dialect import ApswDialect
 
 pytest.register_assert_rewrite("sqlalchemy.testing.assertions")

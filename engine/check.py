@@ -1,4 +1,4 @@
-"""Derives a session's rows again from its lines: to mend them, or to see whether they are right."""
+"""Is the database in order? Pages, references, and every row against what the lines give."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import apsw
+
 from sessiondb import rows
 from sessiondb.connection import open_scratch, select, select_value
 
@@ -37,19 +38,7 @@ WHERE session_pk NOT IN (SELECT pk FROM session) OR session_pk <> pk >> 32
 """
 
 
-def reindex_session(db: apsw.Connection, session_pk: int) -> None:
-    """Replace everything derived by what the session's lines give. The caller holds the transaction."""
-    lines = list(rows.read_lines(db, session_pk))
-    digest, imported_bytes, imported_ms = next(select(db, SELECT_DIGEST, {"pk": session_pk}))
-    indexer = rows.restart(db, session_pk)
-    rows.clear_derived(db, session_pk)
-    for line in lines:
-        indexer.add(line)
-    rows.write_rows(db, indexer.take_rows())
-    rows.finish_session(db, indexer, digest=digest, imported_bytes=imported_bytes, now_ms=imported_ms)
-
-
-def check(db: apsw.Connection) -> list[str]:
+def find_problems(db: apsw.Connection) -> list[str]:
     """Every problem found: broken pages and references, lines of no session, rows that the lines do not give.
 
     Only reads: each session is derived anew in a scratch database and compared.
