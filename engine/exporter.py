@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -73,22 +73,20 @@ def write_session(db: apsw.Connection, info: SessionInfo, out: Path | BinaryIO, 
 
 
 def write_all(
-    db: apsw.Connection, infos: Iterable[SessionInfo], folder: Path, form: Form, *, force: bool,
-    on_file: Callable[[SessionInfo], None] | None = None,
-) -> ExportReport:  # fmt: skip
+    db: apsw.Connection, infos: Iterable[SessionInfo], folder: Path, form: Form, *, force: bool
+) -> ExportReport:
     """Recreate an agent's folder: sessions/FOLDER-OF-CWD/NAME.jsonl, and blobs/HASH.
 
     A name that two sessions want goes to the first; the next gets -2, -3 … and is listed. A file that was there before
     is refused and listed unless `force`.
     """
     report = ExportReport(str(folder))
-    taken: set[Path] = set()
+    taken: dict[Path, int] = {}
     hashes: set[str] = set()
     store = BlobStore(db)
     for info in infos:
         wanted = _place(db, info)
         relative = _free_name(wanted, taken)
-        taken.add(relative)
         if relative != wanted:
             report.renamed.append((str(wanted), str(relative)))
         try:
@@ -103,8 +101,6 @@ def write_all(
             if digest not in hashes:
                 hashes.add(digest)
                 report.blobs += _write_blob(folder / "blobs" / digest, content)
-        if on_file:
-            on_file(info)
     return report
 
 
@@ -115,11 +111,13 @@ def _place(db: apsw.Connection, info: SessionInfo) -> Path:
     return Path("sessions", folder_for_cwd(info.cwd, info.dialect), name)
 
 
-def _free_name(wanted: Path, taken: set[Path]) -> Path:
-    free, number = wanted, 1
+def _free_name(wanted: Path, taken: dict[Path, int]) -> Path:
+    """The name, or the first with a number behind that nobody has; `taken` says how often each was wanted."""
+    free = wanted
     while free in taken:
-        number += 1
-        free = wanted.with_name(f"{wanted.name.removesuffix('.jsonl')}-{number}.jsonl")
+        taken[wanted] += 1
+        free = wanted.with_name(f"{wanted.name.removesuffix('.jsonl')}-{taken[wanted]}.jsonl")
+    taken[free] = 1
     return free
 
 
