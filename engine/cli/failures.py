@@ -51,7 +51,7 @@ def exit_codes(ctx: click.Context) -> Iterator[None]:
         _forget_stdout()
         ctx.exit(PIPE_CLOSED)
     except KeyboardInterrupt:
-        say("interrupted; the database is sound and holds what was committed before: run it again to finish")
+        say("interrupted; what was committed before is kept: run it again to finish")
         ctx.exit(INTERRUPTED)
     except SessionDBError as error:
         say(f"error: {error}")
