@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import random
 from pathlib import Path
@@ -12,28 +10,7 @@ import pytest
 
 from sessiondb import Store
 from sessiondb.sessions import SessionInfo
-
-
-def dump(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
-
-
-def header(session_id: str = "s-1", **more: object) -> bytes:
-    base = {"type": "session", "version": 3, "id": session_id, "timestamp": "2026-01-01T00:00:00.000Z", "cwd": "/w"}
-    return dump({**base, **more})
-
-
-def entry(number: int, parent: int | None = None, text: str = "hi", *, second: int = 1) -> bytes:
-    return dump(
-        {
-            "type": "message",
-            "id": f"{number:08x}",
-            "parentId": None if parent is None else f"{parent:08x}",
-            "timestamp": f"2026-01-01T00:00:{second:02d}.000Z",
-            "message": {"role": "user", "content": text},
-        }
-    )
-
+from tests.support import dump, entry, exported, header
 
 _stamps = iter(range(1_700_000_000, 2_000_000_000))
 
@@ -49,12 +26,6 @@ def write(path: Path, *lines: bytes) -> Path:
 
 def append(path: Path, *lines: bytes) -> Path:
     return write(path, path.read_bytes(), *lines)
-
-
-def exported(store: Store, ref: str | Path | SessionInfo, form: str = "as-is") -> bytes:
-    out = io.BytesIO()
-    store.export(ref, out, form)  # type: ignore[arg-type]  # a form's name
-    return out.getvalue()
 
 
 def ids(store: Store, ref: str | Path | SessionInfo) -> list[str]:

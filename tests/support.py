@@ -1,0 +1,79 @@
+"""Writes session files for tests, and reads back what a store gives."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sessiondb import Store
+from sessiondb.exporter import Form
+from sessiondb.report import ImportReport
+from sessiondb.sessions import SessionInfo
+
+GOLDEN = Path(__file__).resolve().parent / "golden/jsonl"
+BUGCASES = GOLDEN / "bugcases"
+
+OpenStore = Callable[..., Store]
+
+
+def dump(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+def header(session_id: str = "s-1", **more: object) -> bytes:
+    base = {"type": "session", "version": 3, "id": session_id, "timestamp": "2026-01-01T00:00:00.000Z", "cwd": "/w"}
+    return dump({**base, **more})
+
+
+def entry(
+    number: int, parent: int | None = None, text: object = "hi", *, role: str = "user", second: int = 1, **more: object
+) -> bytes:
+    base = {
+        "type": "message",
+        "id": f"{number:08x}",
+        "parentId": None if parent is None else f"{parent:08x}",
+        "timestamp": f"2026-01-01T00:00:{second:02d}.000Z",
+        "message": {"role": role, "content": text},
+    }
+    return dump({**base, **more})
+
+
+def write(path: Path, *lines: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(lines))
+    return path
+
+
+def exported(store: Store, ref: str | Path | SessionInfo, form: Form = "as-is") -> bytes:
+    out = io.BytesIO()
+    store.export(ref, out, form)
+    return out.getvalue()
+
+
+def tables(store: Store) -> dict[str, list[dict[str, Any]]]:
+    """Every row of every table."""
+    names = store.sql("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
+    return {n["name"]: sorted(store.sql(f'SELECT * FROM "{n["name"]}"'), key=repr) for n in names}
+
+
+def without_last_look(dumped: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+    """All rows but the one that says when files were last looked at, which is about the run and not the sessions."""
+    return {**dumped, "state": [row for row in dumped["state"] if row["name"] != "last look"]}
+
+
+def sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def skipped(report: ImportReport) -> list[str]:
+    assert all(s.reason for s in report.skipped)
+    return sorted(s.path for s in report.skipped)
+
+
+def with_blobs(*references: str) -> bytes:
+    blocks = [{"type": "image", "mimeType": "image/png", "data": f"blob:sha256:{r}"} for r in references]
+    return entry(7, None, blocks)
