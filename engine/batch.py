@@ -44,7 +44,11 @@ UPDATE_SUPERSEDED = "UPDATE session SET superseded = :superseded WHERE pk = :pk"
 
 @dataclass(slots=True)
 class Pending:
-    """A session on its way into the database. `old` is what its path held before, `grows` that it goes on with that."""
+    """A session on its way into the database.
+
+    `old` is what its path held before, `grows` that it goes on with that; `starts_over` that all of it is read again,
+    and must begin with bytes of the digest `digest_before`.
+    """
 
     path: Path
     status: os.stat_result
@@ -53,6 +57,7 @@ class Pending:
     old: Source | None = None
     grows: bool = False
     starts_over: bool = False
+    digest_before: bytes = b""
     is_staged: bool = False
     is_complete: bool = False
 
@@ -86,10 +91,13 @@ class Batch:
         try:
             if kind is None:
                 self.flush()
-                self._report.warnings += self._warnings()
                 self._wait()
+                self._report.warnings += self._warnings()
             else:
                 self._give_up()
+        except BaseException:
+            self._give_up()
+            raise
         finally:
             self._beside.shutdown()
 
@@ -122,6 +130,8 @@ class Batch:
                 self.join(pending.path, held, pending.size, pending.status, pending.old)
                 return
         pending.is_complete = True
+        if pending.grows and pending.is_staged:
+            self._flush_finished()  # its transaction is open, and nothing else may be part of it
 
     def forget(self) -> None:
         """Drop the session that is being read, also what was staged of it."""
@@ -167,9 +177,9 @@ class Batch:
 
     def set_dialect(self, session_pk: int, dialect: str) -> bool:
         """Give a stored session the dialect that was asked for now; False when it has it, or nothing is written."""
-        indexer = rows.resume(self.db, session_pk)
-        if self._dry_run or indexer.metadata.dialect_given == dialect:
+        if self._dry_run or rows.read_metadata(self.db, session_pk).dialect_given == dialect:
             return False
+        indexer = rows.resume(self.db, session_pk)
         indexer.metadata.dialect_given = dialect
         size, digest = self._state(session_pk)
         assert size is not None
@@ -270,7 +280,7 @@ class Batch:
 
     def _read_blobs(self, path: Path, digests: list[str]) -> Iterator[bytes]:
         """The bytes of those that are found, each counted; the others are listed."""
-        for blob in blobs.read_beside(path, digests):
+        for blob in blobs.read_beside(path, digests, longest=rows.longest_line(self.db)):
             if blob.content is None:
                 self._report.missing_blobs.append(Skipped(str(path), f"blob {blob.digest}: {blob.problem}"))
             else:
@@ -333,10 +343,13 @@ class Batch:
             self._commit = self._beside.submit(_commit, self._connection)
 
     def _give_up(self) -> None:
-        with suppress(apsw.Error):  # the error that led here is the one to tell; the next start removes what is staged
-            if self.db.in_transaction:
-                self.db.execute("ROLLBACK")
-            self._pending = [p for p in self._pending if not p.is_complete]
+        """Leave no transaction open. The error that led here is the one to tell."""
+        with suppress(Exception):
+            self._wait()
+        with suppress(apsw.Error):  # the next start removes what is staged
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            self._pending = [p for p in self._pending if not p.is_complete and not p.grows]
             self.forget()
 
 

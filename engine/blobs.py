@@ -72,22 +72,25 @@ class BlobFile:
     problem: str = ""
 
 
-def read_beside(session_file: Path, digests: Iterable[str]) -> Iterator[BlobFile]:
+def read_beside(session_file: Path, digests: Iterable[str], *, longest: int) -> Iterator[BlobFile]:
     """Look each blob up in `blobs/` of the session's folder and its parents, up to the agent's own folder.
 
     Only regular files are read, only names of 64 hex digits are ever asked for (other suffixes could lead anywhere),
-    and bytes that do not have their name's digest are not taken.
+    and bytes that do not have their name's digest are not taken, nor are those of more than `longest`.
     """
     folders = [parent / "blobs" for parent in list(session_file.parents)[:4]]
     for digest in digests:
-        yield _read_one(digest, [folder / digest for folder in folders])
+        yield _read_one(digest, [folder / digest for folder in folders], longest)
 
 
-def _read_one(digest: str, places: list[Path]) -> BlobFile:
+def _read_one(digest: str, places: list[Path], longest: int) -> BlobFile:
     for place in places:
         try:
-            if not stat.S_ISREG(place.stat().st_mode):
+            status = place.stat()
+            if not stat.S_ISREG(status.st_mode):
                 continue
+            if status.st_size > longest:
+                return BlobFile(digest, None, f"{place}: {status.st_size:,} bytes, more than SQLite takes in a value")
             content = place.read_bytes()
         except FileNotFoundError:
             continue

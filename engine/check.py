@@ -9,7 +9,7 @@ from contextlib import closing
 import apsw
 
 from sessiondb import rows
-from sessiondb.connection import open_scratch, select, select_value
+from sessiondb.connection import open_scratch, select, select_value, snapshot
 
 SELECT_KEYS = "SELECT pk FROM session WHERE staged_by IS NULL ORDER BY pk"
 
@@ -50,7 +50,8 @@ def find_problems(db: apsw.Connection) -> list[str]:
     if stray := select_value(db, COUNT_ENTRIES_OF_NOBODY):
         problems.append(f"{stray} entries belong to no session, or to another than their key says")
     for (pk,) in list(select(db, SELECT_KEYS)):
-        problems += _check_session(db, pk)
+        with snapshot(db):
+            problems += _check_session(db, pk)
     return problems
 
 

@@ -48,7 +48,11 @@ def open_database(path: Path, *, read_only: bool = False, timeout: float = 10.0)
     `timeout` in seconds is how long any statement waits for another process. Raises DatabaseUnavailableError,
     DatabaseBusyError, NotADatabaseError or DamagedDatabaseError; the file is then as it was.
     """
-    name = str(path)
+    name = os.path.abspath(path)  # noqa: PTH100 - links stay links; and `:memory:` is a name like others
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise DatabaseUnavailableError(f"{name!r} is no name in UTF-8, which SQLite needs; name another") from None
     if not read_only:
         _create_private(path)
     elif not path.exists():
@@ -154,6 +158,19 @@ def select(db: apsw.Connection, query: str, values: Mapping[str, Any] | None = N
 def select_value(db: apsw.Connection, query: str, values: Mapping[str, Any] | None = None) -> Any:
     """The first column of the first row; None when there is no row."""
     return next(select(db, query, values), (None,))[0]
+
+
+@contextmanager
+def snapshot(db: apsw.Connection) -> Iterator[None]:
+    """Let all queries of the block see one state of the database, whatever others commit meanwhile."""
+    if db.in_transaction:
+        yield
+        return
+    db.execute("BEGIN")
+    try:
+        yield
+    finally:
+        db.execute("ROLLBACK")
 
 
 @contextmanager

@@ -54,7 +54,7 @@ def agent_roots() -> list[Path]:
         roots.append(Path(named).expanduser())
     roots += sorted(home.glob(".openclaw/agents/*/sessions"))
     roots += [file for agent in agents for file in sorted(agent.glob("*" + SUFFIX))]  # pi moves these at its next start
-    return list(dict.fromkeys(root for root in roots if root.exists()))
+    return list(dict.fromkeys(root for root in roots if os.path.exists(root)))  # noqa: PTH110 - never raises
 
 
 def find(paths: Iterable[Path]) -> Found:
@@ -67,7 +67,7 @@ def find(paths: Iterable[Path]) -> Found:
     seen_files: set[Path] = set()
     seen_folders: set[tuple[int, int]] = set()
     for path in paths:
-        for file in _walk(path, found, seen_folders) if path.is_dir() else [path]:
+        for file in _walk(path, found, seen_folders) if os.path.isdir(path) else [path]:  # noqa: PTH112 - never raises
             if file not in seen_files:
                 seen_files.add(file)
                 found.files.append(file)

@@ -11,8 +11,7 @@ from sessiondb.connection import select, select_value
 from sessiondb.errors import EntryNotFoundError
 from sessiondb.jsonl import CURRENT_VERSION, migrate, migration_steps, parse_time
 from sessiondb.lines import read_slot
-from sessiondb.metadata import Metadata
-from sessiondb.rows import key_range
+from sessiondb.rows import key_range, read_metadata
 
 SELECT_ENTRIES = """
 SELECT e.pk, e.entry_id, e.parent_id, e.parent_pk, CAST(l.raw AS BLOB)
@@ -29,7 +28,6 @@ ORDER BY e.pk DESC LIMIT 1
 """
 
 SELECT_HEADER = "SELECT CAST(raw AS BLOB) FROM line WHERE pk = :key"
-SELECT_FOLD = "SELECT fold FROM session WHERE pk = :pk"
 
 Entry = dict[str, Any]
 TreeNode = dict[str, Any]
@@ -37,7 +35,7 @@ TreeNode = dict[str, Any]
 
 def read_header(db: apsw.Connection, session_pk: int) -> Entry | None:
     """The session's header as its line has it; None for a session without."""
-    slot = _metadata(db, session_pk).header_slot
+    slot = read_metadata(db, session_pk).header_slot
     if slot is None:
         return None
     header: Entry = read_slot(select_value(db, SELECT_HEADER, {"key": key_range(session_pk)["first"] + slot}))
@@ -129,7 +127,3 @@ def _version_of_entries(db: apsw.Connection, session_pk: int) -> Any:
 def _time_of(entry: Any) -> int:
     time_ms = parse_time(entry.get("timestamp")) if type(entry) is dict else None
     return 0 if time_ms is None else time_ms
-
-
-def _metadata(db: apsw.Connection, session_pk: int) -> Metadata:
-    return Metadata.from_json(select_value(db, SELECT_FOLD, {"pk": session_pk}))

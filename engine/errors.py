@@ -50,6 +50,14 @@ class ExportExistsError(SessionDBError, FileExistsError):
         super().__init__(f"{path} exists and was left as it is; choose another name or replace it with --force")
 
 
+class UnknownFormError(SessionDBError, ValueError):
+    """There is no such form of an export."""
+
+    def __init__(self, form: str, forms: Sequence[str]) -> None:
+        self.form = form
+        super().__init__(f"there is no form {form!r}; choose one of {', '.join(forms)}")
+
+
 class BadQueryError(SessionDBError, ValueError):
     """SQLite refused the text of a query, or the query would write."""
 
@@ -111,5 +119,5 @@ def sqlite_errors(path: str) -> Iterator[None]:
         raise DamagedDatabaseError(path, str(error)) from error
     except apsw.ReadOnlyError as error:
         raise ReadOnlyError(f"{path} is open read-only or may not be written: {error}") from error
-    except (apsw.CantOpenError, apsw.PermissionsError, apsw.FullError, apsw.IOError) as error:
+    except apsw.Error as error:  # cannot open, no permission, disk full, an I/O error, a value too big …
         raise DatabaseUnavailableError(f"{path} cannot be used: {error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -14,7 +15,7 @@ import apsw
 
 from sessiondb.blobs import BlobStore
 from sessiondb.entries import current_entries, read_header
-from sessiondb.errors import DatabaseUnavailableError, ExportExistsError
+from sessiondb.errors import DatabaseUnavailableError, ExportExistsError, UnknownFormError
 from sessiondb.files import make_folder
 from sessiondb.jsonl import UNSET, encode_entry, is_outdated
 from sessiondb.places import file_name, folder_for_cwd
@@ -52,6 +53,8 @@ def session_bytes(db: apsw.Connection, info: SessionInfo, form: Form = "as-is") 
     the client itself would write after migrating the file to version 3; for one that needs no migration it rewrites
     nothing, so these are the bytes as they are.
     """
+    if form not in FORMS:
+        raise UnknownFormError(form, FORMS)
     if form == "original":
         return _first_bytes(read_slots(db, info.pk), info.imported_bytes)
     if form == "current":
@@ -81,7 +84,7 @@ def write_all(
     is refused and listed unless `force`.
     """
     report = ExportReport(str(folder))
-    taken: dict[Path, int] = {}
+    taken: dict[str, int] = {}
     hashes: set[str] = set()
     store = BlobStore(db)
     for info in infos:
@@ -100,7 +103,7 @@ def write_all(
         for digest, content in store.of_session(info.pk):
             if digest not in hashes:
                 hashes.add(digest)
-                report.blobs += _write_blob(folder / "blobs" / digest, content)
+                _write_blob(folder / "blobs" / digest, content, report, force=force)
     return report
 
 
@@ -111,21 +114,31 @@ def _place(db: apsw.Connection, info: SessionInfo) -> Path:
     return Path("sessions", folder_for_cwd(info.cwd, info.dialect), name)
 
 
-def _free_name(wanted: Path, taken: dict[Path, int]) -> Path:
-    """The name, or the first with a number behind that nobody has; `taken` says how often each was wanted."""
+def _free_name(wanted: Path, taken: dict[str, int]) -> Path:
+    """The name, or the first with a number behind that nobody has; `taken` says how often each was wanted.
+
+    Names that differ in case alone are one: the folder may be carried to a disk where they are.
+    """
     free = wanted
-    while free in taken:
-        taken[wanted] += 1
-        free = wanted.with_name(f"{wanted.name.removesuffix('.jsonl')}-{taken[wanted]}.jsonl")
-    taken[free] = 1
+    while _folded(free) in taken:
+        taken[_folded(wanted)] += 1
+        free = wanted.with_name(f"{wanted.name.removesuffix('.jsonl')}-{taken[_folded(wanted)]}.jsonl")
+    taken[_folded(free)] = 1
     return free
 
 
-def _write_blob(path: Path, content: bytes) -> bool:
-    with suppress(ExportExistsError):  # same name, same bytes
-        write_file(path, [content], force=False)
-        return True
-    return False
+def _folded(path: Path) -> str:
+    return unicodedata.normalize("NFC", str(path)).casefold()
+
+
+def _write_blob(path: Path, content: bytes, report: ExportReport, *, force: bool) -> None:
+    if path.is_file() and path.read_bytes() == content:
+        return
+    try:
+        write_file(path, [content], force=force)
+        report.blobs += 1
+    except ExportExistsError as error:  # the name of these bytes, and other bytes
+        report.refused.append((f"blobs/{path.name}", str(error)))
 
 
 def write_file(path: Path, pieces: Iterable[bytes], *, force: bool) -> int:
@@ -135,6 +148,8 @@ def write_file(path: Path, pieces: Iterable[bytes], *, force: bool) -> int:
     """
     if not force and os.path.lexists(path):
         raise ExportExistsError(path)
+    if os.path.lexists(path) and not path.is_file():
+        raise DatabaseUnavailableError(f"{path} is no regular file and was left as it is; choose another name")
     try:
         make_folder(path.parent)
         temporary = path.parent / f".{path.name[:200]}.{secrets.token_hex(6)}.tmp"

@@ -42,15 +42,26 @@ def hash_prefix(stream: BinaryIO, size: int) -> _Hash | None:
 
 
 class Hashed:
-    """A stream whose bytes are hashed as they are read, a chunk at a time."""
+    """The next `left` bytes of a stream, hashed as they are read; what comes behind them is not seen.
 
-    def __init__(self, stream: BinaryIO, hasher: _Hash) -> None:
+    With a `mark`, `digest_at_mark` is the hash of the first so many bytes once they are read.
+    """
+
+    def __init__(self, stream: BinaryIO, hasher: _Hash, left: int, *, mark: int = 0) -> None:
         self._stream = stream
         self._hasher = hasher
+        self._left = left
+        self._to_mark = mark
+        self.digest_at_mark = b""
 
     def read(self, size: int, /) -> bytes:
-        chunk = self._stream.read(size)
+        chunk = self._stream.read(min(size, self._left, self._to_mark or size))
         self._hasher.update(chunk)
+        self._left -= len(chunk)
+        if self._to_mark:
+            self._to_mark -= len(chunk)
+            if not self._to_mark:
+                self.digest_at_mark = self._hasher.digest()
         return chunk
 
 

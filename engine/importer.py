@@ -92,7 +92,7 @@ class _Reader:
                 self._report.skip(path, _why_missing(path, error))
                 continue
             source = known.get(path)
-            if source is not None and source.matches(status):
+            if source is not None and source.is_in_step and source.matches(status):
                 self._pass_over(source, status, lacking)
             else:
                 to_read.append((path, status))
@@ -132,8 +132,10 @@ class _Reader:
 
     def _is_the_database(self, path: Path) -> bool:
         # Opening and closing it here would drop the locks of every connection of this process.
-        names = {self._database.name + suffix for suffix in ("", "-wal", "-shm", "-journal")}
-        return path.name in names and path.resolve().parent == self._database.resolve().parent
+        real = self._database.resolve()
+        own = (real.with_name(real.name + suffix) for suffix in ("", "-wal", "-shm", "-journal"))
+        identity = _identity(path)
+        return identity is not None and any(_identity(file) == identity for file in own)
 
     def _read_open(self, path: Path, stream: BinaryIO, old: Source | None) -> None:
         status = os.fstat(stream.fileno())
@@ -186,12 +188,12 @@ class _Reader:
         if stream.read(1) == b"\n":
             self._feed(Pending(path, status, rows.resume(db, old.session_pk), hasher, old, grows=True), stream)
         else:
-            # The last line held so far went on: it, and what was known from it, are read anew.
-            indexer = rows.restart(db, old.session_pk)
+            # The last line held so far went on: it, and what was known from it, are read anew. The held lines give
+            # way to what is read, so its beginning must still be what is held.
+            pending = Pending(path, status, rows.restart(db, old.session_pk), hashlib.sha256(), old, grows=True)
+            pending.starts_over, pending.digest_before = True, hasher.digest()
             stream.seek(0)
-            self._feed(
-                Pending(path, status, indexer, hashlib.sha256(), old, grows=True, starts_over=True), stream
-            )  # fmt: skip
+            self._feed(pending, stream)
 
     def _new_indexer(self, path: Path) -> Indexer:
         hint = self._options.session_id or id_from_name(path)
@@ -211,7 +213,9 @@ class _Reader:
         """Read the rest of the stream into the pending session; the batch is flushed whenever it is full."""
         self._batch.begin(pending)
         add, waiting = pending.indexer.add, self._waiting
-        for line in split_lines(Hashed(stream, pending.hasher), chunk_size=CHUNK):
+        mark = pending.old.size if pending.old and pending.starts_over else 0
+        snapshot = Hashed(stream, pending.hasher, pending.status.st_size - stream.tell(), mark=mark)
+        for line in split_lines(snapshot, chunk_size=CHUNK):
             add(line)
             waiting += len(line)
             if waiting >= batch.BATCH_BYTES:
@@ -220,14 +224,30 @@ class _Reader:
                 self._tell(self._progress, pending.size)
         self._waiting = waiting
         self._report.bytes_read += pending.size
-        after = os.fstat(stream.fileno())
-        if after.st_size < pending.size or (
-            after.st_size == pending.size and after.st_mtime_ns != pending.status.st_mtime_ns
-        ):
+        if self._is_what_was_read(pending, stream) and snapshot.digest_at_mark == pending.digest_before:
+            self._batch.finish(pending)
+        else:
             self._batch.forget()
             self._report.skip(pending.path, "changed while it was read; import it again")
-        else:
-            self._batch.finish(pending)
+
+    def _is_what_was_read(self, pending: Pending, stream: BinaryIO) -> bool:
+        """Whether the file still begins with the bytes that were read: agents append to files that are being read."""
+        before, after = pending.status, os.fstat(stream.fileno())
+        if pending.size != before.st_size:
+            return False
+        if (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns):
+            return True
+        stream.seek(0)
+        again = hash_prefix(stream, before.st_size)
+        return again is not None and again.digest() == pending.hasher.digest()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _why_missing(path: Path, error: OSError) -> str:
@@ -247,8 +267,9 @@ def _fast_into_an_empty_database(db: apsw.Connection, *, dry_run: bool) -> Itera
     try:
         yield
     finally:
-        db.execute("PRAGMA synchronous = NORMAL")
-        set_journal_mode(db, "wal", timeout=10.0)
+        if not db.in_transaction:  # else something failed badly: that is the error to tell
+            db.execute("PRAGMA synchronous = NORMAL")
+            set_journal_mode(db, "wal", timeout=10.0)
 
 
 @contextmanager

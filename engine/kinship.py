@@ -18,6 +18,14 @@ WHERE s.pk = :pk
 ORDER BY o.line_count, o.created_ms, o.digest
 """
 
+SELECT_GROWN_FROM = """
+SELECT o.pk, o.line_count, o.created_ms, o.digest, o.fold FROM session o
+WHERE o.grown_from = :pk
+ORDER BY o.pk
+"""
+
+UPDATE_NOT_GROWN = "UPDATE session SET grown_from = NULL WHERE pk = :pk"
+
 UPDATE_GROWN = """
 UPDATE session SET grown_from = :shorter
 WHERE pk = :longer
@@ -34,6 +42,9 @@ def link_kin(db: apsw.Connection, session_pk: int) -> int:
     """
     namesakes = list(select(db, SELECT_NAMESAKES, {"pk": session_pk}))
     own_place = next(i for i, row in enumerate(namesakes) if row[0] == session_pk)
+    for longer in list(select(db, SELECT_GROWN_FROM, {"pk": session_pk})):
+        if not _continues(db, namesakes[own_place], longer):  # this one went on another way
+            db.execute(UPDATE_NOT_GROWN, {"pk": longer[0]})
     strangers = 0
     for place, namesake in enumerate(namesakes):
         if namesake[0] == session_pk:

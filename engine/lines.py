@@ -93,6 +93,8 @@ class Indexer:
         """Take one line, terminator included."""
         place = self.place
         place.line += 1
+        if b"blob:sha256:" in raw:  # in broken lines too: who deletes a file must not lose what it refers to
+            self.blobs.update(digest.decode() for digest in BLOB_REFERENCE.findall(raw))
         if len(raw) > self._max_line:
             self._add_oversized(raw)
         else:
@@ -112,8 +114,6 @@ class Indexer:
             self._note_plain_value(value)
         else:
             kind = value.get("type")
-            if b"blob:sha256:" in raw:
-                self._note_blobs(raw)
             if kind == "session":
                 self._note_header(value)
             elif kind == "title" and self.place.slot == 0 and parse_title_slot(raw) is not None:
@@ -121,9 +121,6 @@ class Indexer:
             else:
                 depth = self._add_entry(value, kind if type(kind) is str else None)
         self._keep(raw, is_text, depth)
-
-    def _note_blobs(self, raw: bytes) -> None:
-        self.blobs.update(digest.decode() for digest in BLOB_REFERENCE.findall(raw))
 
     def _add_odd(self, raw: bytes) -> None:
         """A line that is blank, broken, or JSON with something in it that few other programs read."""

@@ -34,8 +34,8 @@ def file_name(session_id: str, timestamp: str | None) -> str:
     safe_id = UNSAFE_IN_ID.sub("_", session_id) or "_"
     stamp = UNSAFE_IN_ID.sub("_", timestamp.replace(":", "-").replace(".", "-")) + "_" if timestamp else ""
     name = _bounded(stamp + safe_id)
-    # A leading dot would hide the file from the agents and from a shell's *.
-    return ("_" + name[1:] if name.startswith(".") else name) + ".jsonl"
+    # A leading dot would hide the file from a shell's *, a leading dash would be an option to the next command.
+    return ("_" + name[1:] if name[0] in ".-" else name) + ".jsonl"
 
 
 def _dashed(path: str) -> str:

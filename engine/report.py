@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
 LISTED_FAULTS: Final = 10_000
@@ -60,6 +60,15 @@ class ImportReport:
 
     def skip(self, path: object, reason: str) -> None:
         self.skipped.append(Skipped(str(path), reason))
+
+    def add(self, other: ImportReport) -> None:
+        """Take in what another run over other roots did."""
+        for item in fields(self):
+            mine, theirs = getattr(self, item.name), getattr(other, item.name)
+            if isinstance(mine, dict):
+                mine.update({key: mine.get(key, 0) + count for key, count in theirs.items()})
+            elif not isinstance(mine, bool | str):
+                setattr(self, item.name, mine + theirs)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as one JSON document."""

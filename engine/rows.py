@@ -143,12 +143,10 @@ def finish_session(
 ) -> list[FaultRow]:
     """Write what is known of the whole session and make it visible; its rows must be written before.
 
-    The faults that only the whole tree shows are stored too, and returned.
+    The faults that only the whole tree shows are stored too; those that are new are returned.
     """
     metadata, place, pk = indexer.metadata, indexer.place, indexer.session_pk
     faults = untangle(db, indexer) if metadata.tangled else []
-    if faults:
-        db.executemany(INSERT_FAULT, faults)
     if indexer.blobs:
         db.executemany(INSERT_BLOB_REFERENCE, [(pk, digest) for digest in sorted(indexer.blobs)])
     dialect, reason = metadata.dialect
@@ -200,9 +198,14 @@ def resume(db: apsw.Connection, session_pk: int) -> Indexer:
 
 def restart(db: apsw.Connection, session_pk: int) -> Indexer:
     """An Indexer at the start of the stored session, keeping only what a file's place gave."""
-    old = Metadata.from_json(next(select(db, SELECT_PLACE, {"pk": session_pk}))[3])
+    old = read_metadata(db, session_pk)
     fresh = Metadata(old.id_hint, old.dialect_given, old.folder)
     return Indexer(session_pk, fresh, max_line=longest_line(db))
+
+
+def read_metadata(db: apsw.Connection, session_pk: int) -> Metadata:
+    """What is known of the stored session."""
+    return Metadata.from_json(next(select(db, SELECT_PLACE, {"pk": session_pk}))[3])
 
 
 def longest_line(db: apsw.Connection) -> int:

@@ -11,16 +11,21 @@ import apsw
 
 from sessiondb.connection import select, select_value
 
-SELECT_ALL = "SELECT path, session_pk, size, mtime_ns, ctime_ns, gone_ms FROM source ORDER BY path"
+SELECT_ALL = """
+SELECT o.path, o.session_pk, o.size, o.mtime_ns, o.ctime_ns, o.gone_ms, o.size = s.imported_bytes
+FROM source o JOIN session s ON s.pk = o.session_pk
+ORDER BY o.path
+"""
 
 SELECT_OF_SESSION = """
-SELECT path, session_pk, size, mtime_ns, ctime_ns, gone_ms FROM source
-WHERE session_pk = :pk
-ORDER BY path
+SELECT o.path, o.session_pk, o.size, o.mtime_ns, o.ctime_ns, o.gone_ms, o.size = s.imported_bytes
+FROM session s JOIN source o ON o.session_pk = s.pk
+WHERE s.pk = :pk
+ORDER BY o.path
 """
 
 SELECT_OTHERS = """
-SELECT o.path, o.session_pk, o.size, o.mtime_ns, o.ctime_ns, o.gone_ms
+SELECT o.path, o.session_pk, o.size, o.mtime_ns, o.ctime_ns, o.gone_ms, 1
 FROM session s JOIN source o ON o.session_pk = s.pk
 WHERE s.pk = :pk AND o.size = s.imported_bytes AND o.path <> :path AND o.gone_ms IS NULL
 ORDER BY o.path
@@ -56,7 +61,10 @@ SELECT_ROOTS = "SELECT path, dialect_given FROM root ORDER BY path"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A path as it was when its bytes were last taken in."""
+    """A path as it was when its bytes were last taken in.
+
+    `is_in_step` says whether its session still ends there: it may have gone on with a twin while this file was away.
+    """
 
     path: Path
     session_pk: int
@@ -64,6 +72,7 @@ class Source:
     mtime_ns: int
     ctime_ns: int
     gone_ms: int | None
+    is_in_step: bool
 
     def is_untouched(self) -> bool:
         """Whether the file is there and looks as it did."""

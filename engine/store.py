@@ -118,7 +118,11 @@ class Store:
         """Take in what grew or came under the roots of earlier imports; files that did not change cost a stat."""
         with sqlite_errors(str(self.path)):
             roots = Sources(self._db).roots()
-        return self._import([path for path, _ in roots], Options(on_progress=on_progress), remember=False)
+        report = ImportReport(str(self.path))
+        for dialect in dict.fromkeys([None, *(dialect for _, dialect in roots)]):
+            group = [path for path, given in roots if given == dialect]
+            report.add(self._import(group, Options(dialect, on_progress=on_progress), remember=False))
+        return report
 
     def _import(self, roots: Sequence[Path], options: Options, *, remember: bool) -> ImportReport:
         self._require_writable()
@@ -130,7 +134,7 @@ class Store:
                 sources = Sources(db)
                 report.vanished = [str(path) for path in sources.note_vanished(roots, now_ms)]
                 for root in roots if remember else ():
-                    if root.exists():
+                    if os.path.exists(root):  # noqa: PTH110 - Path's raises for a name that is too long
                         sources.add_root(root, options.dialect, now_ms)
                 sources.note_look(now_ms)
         return report
@@ -232,7 +236,7 @@ class Store:
         infos = [self.session(session)] if session is not None else self.sessions(superseded=True)
         for info in infos:
             with sqlite_errors(str(self.path)):
-                yield from verify_session(self._db, info)
+                yield from verify_session(self._db, info.pk)
 
     def check(self) -> list[str]:
         """Problems in the database: pages, references, rows that differ from what the lines give. Empty: none."""

@@ -25,6 +25,12 @@ ORDER BY pk
 
 UPDATE_LINK = "UPDATE entry SET parent_pk = ?, depth = ? WHERE pk = ?"
 
+SELECT_TREE_FAULTS = """
+SELECT session_pk, line, offset, kind, message FROM fault
+WHERE session_pk = :pk AND kind IN ('unknown-parent', 'cycle')
+ORDER BY line
+"""
+
 DELETE_TREE_FAULTS = "DELETE FROM fault WHERE session_pk = :pk AND kind IN ('unknown-parent', 'cycle')"
 
 SELECT_EXTENTS = """
@@ -36,8 +42,14 @@ ORDER BY pk
 NO_PARENT: Final = None
 
 
+INSERT_FAULT = "INSERT INTO fault (session_pk, line, offset, kind, message) VALUES (?, ?, ?, ?, ?)"
+
+
 def untangle(db: apsw.Connection, indexer: Indexer) -> list[FaultRow]:
-    """Set parent and depth of every stored entry of the session, acyclic; what is wrong is returned, to be stored."""
+    """Set parent and depth of every stored entry of the session, acyclic, and store what is wrong as faults.
+
+    Those that were not known before are returned.
+    """
     first = indexer.session_pk << SLOT_BITS
     keys = {"first": first, "last": first + LAST_SLOT}
     links = list(select(db, SELECT_LINKS, keys))
@@ -55,6 +67,7 @@ def untangle(db: apsw.Connection, indexer: Indexer) -> list[FaultRow]:
             if (parents[pk], depths[pk]) != (parent_pk, depth)
         ],
     )
+    known = set(select(db, SELECT_TREE_FAULTS, {"pk": indexer.session_pk}))
     db.execute(DELETE_TREE_FAULTS, {"pk": indexer.session_pk})
     indexer.metadata.fault_count -= db.changes()
     wrong = dict.fromkeys(cut, ("cycle", "its parents lead back to itself; a root here, where clients never return"))
@@ -68,8 +81,9 @@ def untangle(db: apsw.Connection, indexer: Indexer) -> list[FaultRow]:
             faults.append((indexer.session_pk, line, offset, *wrong[pk]))
         line += ends
         offset += length
+    db.executemany(INSERT_FAULT, faults)
     indexer.metadata.fault_count += len(faults)
-    return faults
+    return [fault for fault in faults if fault not in known]
 
 
 def _closing_entries(parents: Mapping[int, int | None]) -> Iterator[int]:

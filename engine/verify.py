@@ -12,12 +12,12 @@ from typing import Any, Literal
 import apsw
 
 from sessiondb.blobs import BlobStore
-from sessiondb.connection import select_value
+from sessiondb.connection import select_value, snapshot
 from sessiondb.exporter import session_bytes
 from sessiondb.files import open_regular
 from sessiondb.jsonl import split_lines
 from sessiondb.rows import read_lines
-from sessiondb.sessions import SessionInfo
+from sessiondb.sessions import SessionInfo, by_key
 from sessiondb.sources import Source, Sources
 
 State = Literal["equal", "grown", "changed", "gone", "unreadable", "damaged"]
@@ -59,8 +59,13 @@ class Verdict:
         return asdict(self) | {"missing_blobs": list(self.missing_blobs), "deletable": self.is_deletable}
 
 
-def verify_session(db: apsw.Connection, info: SessionInfo) -> Iterator[Verdict]:
+def verify_session(db: apsw.Connection, session_pk: int) -> list[Verdict]:
     """One verdict for each path the session answers to; with an empty path for one whose file is another's now."""
+    with snapshot(db):
+        return list(_verdicts(db, by_key(db, session_pk)))
+
+
+def _verdicts(db: apsw.Connection, info: SessionInfo) -> Iterator[Verdict]:
     store = BlobStore(db)
     missing = tuple(store.missing(info.pk))
     damage = _damage(db, info, store)
@@ -100,7 +105,7 @@ def _compare(db: apsw.Connection, info: SessionInfo, source: Source) -> tuple[St
     try:
         with open_regular(source.path) as stream:
             return _compare_lines(_held_lines(db, info), split_lines(stream))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return "gone", 0, ""
     except OSError as error:
         return "unreadable", 0, (error.strerror or str(error)).lower()

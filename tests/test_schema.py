@@ -104,7 +104,7 @@ SCANS_ON_PURPOSE = {
     "sessiondb.sessions.SELECT_PAGE": "s",
     "sessiondb.sessions.COUNT_MATCHES": "s",
     "sessiondb.sessions.SELECT_ALL_PATHS": "source",
-    "sessiondb.sources.SELECT_ALL": "source",
+    "sessiondb.sources.SELECT_ALL": "o",
     "sessiondb.sources.SELECT_ROOTS": "root",
     "sessiondb.blobs.SELECT_SESSIONS_MISSING": "r",
     # one short row a session, asked once for a big file or a name typed by hand

@@ -12,7 +12,7 @@ import click
 
 from sessiondb.cli.failures import DAMAGE, DONE, NOT_DONE
 from sessiondb.cli.options import PATH, Settings, as_of, reading, reads
-from sessiondb.cli.output import on_terminal, put, put_bytes, put_json
+from sessiondb.cli.output import on_terminal, put, put_bytes, put_json, say
 from sessiondb.cli.printable import counted, printable
 from sessiondb.cli.progress import progress_bar
 from sessiondb.report import Progress
@@ -51,8 +51,8 @@ def command(ctx: click.Context, refs: tuple[str, ...], deletable: bool, print0: 
     with reading(settings, fresh=fresh) as store:
         infos = [store.session(ref) for ref in refs] if refs else store.sessions(superseded=True)
         if deletable and not settings.json:
-            _list_deletable((v for info in infos for v in store.verify(info)), b"\0" if print0 else b"\n")
-            return
+            left_out = _list_deletable((v for info in infos for v in store.verify(info)), b"\0" if print0 else b"\n")
+            ctx.exit(NOT_DONE if left_out else DONE)
         verdicts = _compare(store, infos)
         if settings.json:
             chosen = [_as_object(v) for v in verdicts if v.is_deletable or not deletable]
@@ -75,9 +75,15 @@ def _compare(store: Store, infos: list[SessionInfo]) -> list[Verdict]:
     return verdicts
 
 
-def _list_deletable(verdicts: Iterator[Verdict], end: bytes) -> None:
+def _list_deletable(verdicts: Iterator[Verdict], end: bytes) -> int:
+    """Print the paths; how many were left out, because a line of theirs could be read as another path."""
+    left_out = 0
     for verdict in verdicts:
         if not verdict.is_deletable:
+            continue
+        if end == b"\n" and "\n" in verdict.path:
+            say(f"left out, for its name holds a newline: {verdict.path!r}; --print0 lists it")
+            left_out += 1
             continue
         # A pipe gets the path's own bytes; a terminal must not be steered by them.
         if end == b"\n" and on_terminal():
@@ -85,6 +91,7 @@ def _list_deletable(verdicts: Iterator[Verdict], end: bytes) -> None:
         else:
             put_bytes(os.fsencode(verdict.path), end)
     sys.stdout.flush()
+    return left_out
 
 
 def _as_object(verdict: Verdict) -> dict[str, Any]:
