@@ -251,7 +251,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _why_missing(path: Path, error: OSError) -> str:
-    if path.is_symlink() and isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError) and path.is_symlink():
         return "a link to nothing"
     return (error.strerror or str(error)).lower()
 

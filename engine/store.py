@@ -125,7 +125,8 @@ class Store:
         return report
 
     def _import(self, roots: Sequence[Path], options: Options, *, remember: bool) -> ImportReport:
-        self._require_writable()
+        if not options.dry_run:
+            self._require_writable()
         present = [root for root in roots if remember or os.path.lexists(root)]
         with sqlite_errors(str(self.path)):
             db, now_ms = self._db, int(time.time() * 1000)

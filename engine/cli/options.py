@@ -148,7 +148,7 @@ def writing(settings: Settings) -> Iterator[Store]:
 def rehearsing(settings: Settings) -> Iterator[Store]:
     """The store for a dry run: the database, or while there is none an empty one that goes away afterwards."""
     if os.path.lexists(settings.database):
-        with Store.open(settings.database) as store:
+        with _open_to_read(settings.database, by_writing=False) as store:
             yield store
         return
     with tempfile.TemporaryDirectory(prefix="sessiondb-") as folder, Store.open(Path(folder, "dry-run.db")) as store:
