@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -107,12 +106,6 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 def _ending(name: str) -> str:
     return Path(name).suffix or "no ending"
-
-
-def why_not_regular(mode: int) -> str:
-    """What a path is that cannot be read as a session file."""
-    kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
-    return next((name for test, name in kinds if test(mode)), "a device") + ", not a regular file"
 
 
 def id_from_name(path: Path) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -23,9 +25,21 @@ def make_folder(folder: Path) -> None:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open for reading without ever waiting for a FIFO's writer. Unbuffered: whole chunks are read."""
+    """Open a regular file for reading, unbuffered: whole chunks are read.
+
+    OSError for anything else: a FIFO would be waited for, a device may have no end.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, _what_it_is(mode))
     return os.fdopen(descriptor, "rb", buffering=0)
+
+
+def _what_it_is(mode: int) -> str:
+    kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
+    return next((name for test, name in kinds if test(mode)), "a device") + ", not a regular file"
 
 
 def hash_prefix(stream: BinaryIO, size: int) -> _Hash | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
-import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from sessiondb import batch, rows
 from sessiondb.batch import Batch, Pending
 from sessiondb.blobs import BlobStore
 from sessiondb.connection import select_value, set_journal_mode
-from sessiondb.discovery import Found, agent_folder, id_from_name, why_not_regular
+from sessiondb.discovery import Found, agent_folder, id_from_name
 from sessiondb.files import CHUNK, Hashed, hash_prefix, holds_an_object_line, open_regular
 from sessiondb.jsonl import split_lines
 from sessiondb.lines import Indexer
@@ -128,7 +127,7 @@ class _Reader:
                 self._read_open(path, stream, old)
         except OSError as error:
             self._batch.forget()
-            self._report.skip(path, (error.strerror or str(error)).lower())
+            self._report.skip(path, _reason(error))
 
     def _is_the_database(self, path: Path) -> bool:
         # Opening and closing it here would drop the locks of every connection of this process.
@@ -139,9 +138,6 @@ class _Reader:
 
     def _read_open(self, path: Path, stream: BinaryIO, old: Source | None) -> None:
         status = os.fstat(stream.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            self._report.skip(path, why_not_regular(status.st_mode))
-            return
         held = None if old is None else self._batch.digest_of(old)
         if old is None or held is None:
             old = None  # a new path, or one that its session went on without
@@ -253,7 +249,12 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _why_missing(path: Path, error: OSError) -> str:
     if isinstance(error, FileNotFoundError) and path.is_symlink():
         return "a link to nothing"
-    return (error.strerror or str(error)).lower()
+    return _reason(error)
+
+
+def _reason(error: OSError) -> str:
+    text = error.strerror or str(error)
+    return text[:1].lower() + text[1:]
 
 
 @contextmanager

@@ -285,7 +285,7 @@ def test_no_id_makes_a_name_that_cannot_be_written(store: Store, tmp_path: Path,
     (out,) = (tmp_path / "out").rglob("*.jsonl")
     assert (report.files, report.refused) == (1, [])
     assert out.parent == tmp_path / "out/sessions/--w--"
-    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,240}\.jsonl", out.name)
+    assert re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,240}\.jsonl", out.name)
     assert out.read_bytes() == file.read_bytes()
 
 

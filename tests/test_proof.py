@@ -1,10 +1,9 @@
-"""verify says of each file what the database has of it, check whether the database is in order."""
+"""Damage inside the database is found, whatever the sources say; what was appended since is told apart."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -31,48 +30,6 @@ def source(tmp_path: Path) -> Path:
     file.parent.mkdir()
     file.write_bytes(header() + line(1) + line(2) + line(3))
     return file
-
-
-CHANGES: dict[str, tuple[Callable[[bytes], bytes], str, int]] = {
-    "untouched": (lambda b: b, "equal", 0),
-    "two more lines": (lambda b: b + line(4) + line(5), "grown", 2),
-    "half a line more": (lambda b: b + line(4)[:9], "grown", 1),
-    "the first byte": (lambda b: b"[" + b[1:], "changed", 1),
-    "a byte of the third line": (lambda b: b.replace(b'"id": "2"', b'"id": "9"'), "changed", 3),
-    "the last byte": (lambda b: b[:-1] + b" ", "changed", 4),
-    "the last newline gone": (lambda b: b[:-1], "changed", 4),
-    "a line gone": (lambda b: b[: b.rindex(b"{")], "changed", 4),
-    "a line put in": (lambda b: b.replace(line(2), line(7) + line(2)), "changed", 3),
-    "emptied": (lambda _: b"", "changed", 1),
-}
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_verify_says_what_became_of_a_source(store: Store, source: Path, name: str) -> None:
-    """B64."""
-    change, state, lines = CHANGES[name]
-    store.import_paths([source])
-    source.write_bytes(change(source.read_bytes()))
-    (verdict,) = store.verify()
-    assert (verdict.state, verdict.lines, verdict.path) == (state, lines, str(source))
-    assert verdict.is_deletable == (state == "equal")
-
-
-def test_verify_says_how_an_unfinished_last_line_went_on(store: Store, source: Path) -> None:
-    source.write_bytes(header() + line(1)[:20])
-    store.import_paths([source])
-    source.write_bytes(header() + line(1) + line(2))
-    (verdict,) = store.verify("s")
-    assert (verdict.state, verdict.lines) == ("grown", 2)
-
-
-def test_a_source_that_is_gone_is_held_against_the_digest_of_its_import(store: Store, source: Path) -> None:
-    store.import_paths([source])
-    source.unlink()
-    (verdict,) = store.verify()
-    assert (verdict.state, verdict.is_good, verdict.is_deletable) == ("gone", True, False)
-    source.mkdir()
-    assert next(store.verify()).state == "unreadable"
 
 
 def test_damaged_bytes_in_the_database_are_found_whatever_the_source_says(tmp_path: Path, source: Path) -> None:
