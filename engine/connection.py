@@ -186,8 +186,7 @@ def transaction(db: apsw.Connection) -> Iterator[None]:
         raise
 
 
-def checkpoint(db: apsw.Connection, *, truncate: bool = False) -> None:
+def checkpoint(db: apsw.Connection) -> None:
     """Move the write-ahead log into the database as far as readers allow; they are no reason to wait or fail."""
-    mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if truncate else apsw.SQLITE_CHECKPOINT_PASSIVE
     with suppress(apsw.BusyError):
-        db.wal_checkpoint(mode=mode)  # the pragma form is silently ignored by apsw
+        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)  # the pragma form is silently ignored by apsw

@@ -7,7 +7,7 @@ the entries of a cycle the last in the file, the one that closed it, becomes a r
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import apsw
 
@@ -39,8 +39,6 @@ WHERE pk BETWEEN :first AND :last
 ORDER BY pk
 """
 
-NO_PARENT: Final = None
-
 
 INSERT_FAULT = "INSERT INTO fault (session_pk, line, offset, kind, message) VALUES (?, ?, ?, ?, ?)"
 
@@ -57,7 +55,7 @@ def untangle(db: apsw.Connection, indexer: Indexer) -> list[FaultRow]:
     parents: dict[int, int | None] = {pk: last_of.get(parent) for pk, _, parent, _, _ in links}
     cut = list(_closing_entries(parents))
     for pk in cut:
-        parents[pk] = NO_PARENT
+        parents[pk] = None
     depths = _depths(parents)
     db.executemany(
         UPDATE_LINK,

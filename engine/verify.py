@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any, Literal
 
 import apsw
@@ -134,8 +133,3 @@ def _held_lines(db: apsw.Connection, info: SessionInfo) -> Iterator[bytes]:
             return
         yield line[:left]
         left -= len(line)
-
-
-def paths_of(verdicts: Iterator[Verdict]) -> list[Path]:
-    """The files that may be deleted."""
-    return [Path(v.path) for v in verdicts if v.is_deletable]

@@ -77,3 +77,21 @@ def skipped(report: ImportReport) -> list[str]:
 def with_blobs(*references: str) -> bytes:
     blocks = [{"type": "image", "mimeType": "image/png", "data": f"blob:sha256:{r}"} for r in references]
     return entry(7, None, blocks)
+
+
+def derived(session_id: str, line: int) -> str:
+    return hashlib.sha256(session_id.encode() + b"\0" + str(line).encode()).hexdigest()[:8]
+
+
+CASE_23 = (
+    '{"type":"message","timestamp":"2025-01-01T00:00:01.000Z","message":{"role":"user","content":"one","timestamp":1},'
+    '"id":"00000001","parentId":null}\n'
+    '{"type":"message","timestamp":"2025-01-01T00:00:02.000Z","message":{"role":"assistant","content":[{"type":"text",'
+    '"text":"1"}],"provider":"p","model":"m","usage":{"input":1,"output":1,"cacheRead":0,"cacheWrite":0,"cost":'
+    '{"total":0}},"timestamp":2},"id":"00000002","parentId":"00000001"}\n'
+    '{"type":"compaction","timestamp":"2025-01-01T00:00:03.000Z","summary":"S","tokensBefore":9,"id":"00000003",'
+    '"parentId":"00000002","firstKeptEntryId":"00000002"}\n'
+    '{"type":"message","timestamp":"2025-01-01T00:00:04.000Z","message":{"role":"custom","customType":"h","content":'
+    '"hook","display":true,"timestamp":4},"id":"00000004","parentId":"00000003"}\n'
+)
+"""The entries of reference case 23 as pi, pi 1.6 and xcsh migrate them, with the reference's counted ids."""

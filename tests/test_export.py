@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -15,29 +14,16 @@ import pytest
 from sessiondb import Store
 from sessiondb.errors import ExportExistsError, SessionDBError, SessionNotFoundError
 from sessiondb.places import file_name, folder_for_cwd
-from tests.support import GOLDEN, OpenStore, dump, entry, exported, header, sha, with_blobs, write
+from tests.support import CASE_23, GOLDEN, OpenStore, derived, dump, entry, exported, header, sha, with_blobs, write
 
 FORMS = ["as-is", "original", "current"]
-
-
-def derived(session_id: str, line: int) -> str:
-    return hashlib.sha256(session_id.encode() + b"\0" + str(line).encode()).hexdigest()[:8]
 
 
 # Forms
 
 
 CASE_23_CURRENT = (
-    '{"type":"session","id":"sess-1","timestamp":"2025-01-01T00:00:00.000Z","cwd":"/tmp","version":3}\n'
-    '{"type":"message","timestamp":"2025-01-01T00:00:01.000Z","message":{"role":"user","content":"one","timestamp":1},'
-    '"id":"00000001","parentId":null}\n'
-    '{"type":"message","timestamp":"2025-01-01T00:00:02.000Z","message":{"role":"assistant","content":[{"type":"text",'
-    '"text":"1"}],"provider":"p","model":"m","usage":{"input":1,"output":1,"cacheRead":0,"cacheWrite":0,"cost":'
-    '{"total":0}},"timestamp":2},"id":"00000002","parentId":"00000001"}\n'
-    '{"type":"compaction","timestamp":"2025-01-01T00:00:03.000Z","summary":"S","tokensBefore":9,"id":"00000003",'
-    '"parentId":"00000002","firstKeptEntryId":"00000002"}\n'
-    '{"type":"message","timestamp":"2025-01-01T00:00:04.000Z","message":{"role":"custom","customType":"h","content":'
-    '"hook","display":true,"timestamp":4},"id":"00000004","parentId":"00000003"}\n'
+    '{"type":"session","id":"sess-1","timestamp":"2025-01-01T00:00:00.000Z","cwd":"/tmp","version":3}\n' + CASE_23
 )
 """Reference case 23 as pi leaves the file after opening it, with the reference's counted ids."""
 
