@@ -1,8 +1,14 @@
-"""The shape of the database: keys, tables, views. Import `sessiondb.schema.tables` for the SQLAlchemy metadata."""
+"""The shape of the database and of a session's lines: keys, tables, views, types of entries.
+
+Import `sessiondb.schema.tables` for the SQLAlchemy metadata. `session-v3.schema.json`, beside this file, is the JSON
+Schema of a line.
+"""
 
 from __future__ import annotations
 
-REVISION = "0001"
+from .entries import *  # noqa: F403 - the list of names stands in entries.__all__ and nowhere else
+
+REVISION = "0002"
 """The newest database revision this code knows; a test holds it equal to the newest file in migrations/versions."""
 
 APPLICATION_ID = 0x73657364
