@@ -58,6 +58,55 @@ class UnknownFormError(SessionDBError, ValueError):
         super().__init__(f"there is no form {form!r}; choose one of {', '.join(forms)}")
 
 
+class NotSupportedError(SessionDBError, NotImplementedError):
+    """The dialect's client has no such call, or its bytes are not known well enough yet to write them."""
+
+    def __init__(self, call: str, dialect: str, known: Sequence[str]) -> None:
+        self.call, self.dialect = call, dialect
+        others = f"; {' and '.join(known)} sessions have it" if known else ""
+        super().__init__(f"{call} is not supported for {dialect} sessions{others}")
+
+
+class ForkSourceError(SessionDBError, ValueError):
+    """The session to fork is missing, empty or invalid; nothing was written (the text is pi's)."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        super().__init__(f"Cannot fork: source session file is empty or invalid: {source}")
+
+
+class SessionWriteError(SessionDBError, OSError):
+    """A session's file could not be written. The first such error of a session is kept and raised again by each call
+    that would write, until the manager is given another session; what was not written is still in memory."""
+
+    def __init__(self, path: str, error: BaseException) -> None:
+        self.path = path
+        what = getattr(error, "strerror", None) or str(error)
+        super().__init__(getattr(error, "errno", None), f"{path} could not be written: {what}")
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+class SessionWriteConflictError(SessionDBError, OSError):
+    """Another program wrote to a session's file since it was read; it was left as it is."""
+
+    def __init__(self, path: str, expected: int, found: int) -> None:
+        self.path, self.expected, self.found = path, expected, found
+        super().__init__(
+            f"Session file changed before rewrite: {path} (expected {expected} bytes, found {found} bytes). "
+            "It was left as it is; open it again"
+        )
+
+
+class UnknownDialectError(SessionDBError, ValueError):
+    """There is no such dialect."""
+
+    def __init__(self, dialect: str, dialects: Sequence[str]) -> None:
+        self.dialect = dialect
+        super().__init__(f"there is no dialect {dialect!r}; choose one of {', '.join(dialects)}")
+
+
 class BadQueryError(SessionDBError, ValueError):
     """SQLite refused the text of a query, or the query would write."""
 

@@ -11,10 +11,13 @@ from typing import Any, Final, Literal, get_args
 
 import orjson
 
+from sessiondb.errors import UnknownDialectError
 from sessiondb.jsonl import UNSET, migration_steps, parse_time
 
 Dialect = Literal["xcsh", "pi", "omp"]
-DIALECTS: Final = get_args(Dialect)
+DIALECTS: Final[tuple[Dialect, ...]] = get_args(Dialect)
+MARKS_GO_BY: Final[tuple[Dialect, ...]] = ("omp", "xcsh", "pi")
+"""Whose marks decide when a session has several: a fork of a client writes its elder's too."""
 
 AGENT_FOLDERS: Final[dict[str, Dialect]] = {".pi": "pi", ".omp": "omp", ".xcsh": "xcsh", ".openclaw": "pi"}
 """The folders of the agents in a home folder, and the dialect that their sessions are taken for."""
@@ -27,6 +30,14 @@ FIRST_MESSAGE_CHARS: Final = 2_000
 
 XCSH_TYPES: Final = frozenset({"ttsr_injection", "mode_change", "session_init", "context_change"})
 OMP_TYPES: Final = frozenset({"title_change", "credential_pin", "reset_boundary"})
+
+
+def require_dialect(name: str | None) -> Dialect | None:
+    """The dialect of that name, or None for None; UnknownDialectError for any other."""
+    known = next((dialect for dialect in DIALECTS if dialect == name), None)
+    if known != name:
+        raise UnknownDialectError(str(name), DIALECTS)
+    return known
 
 
 def text_of(value: Any) -> str | None:
@@ -43,7 +54,7 @@ class Metadata:
     """
 
     id_hint: str
-    dialect_given: str | None = None
+    dialect_given: Dialect | None = None
     folder: str | None = None
     header_id: str | None = None
     header_slot: int | None = None
@@ -82,11 +93,11 @@ class Metadata:
         return self.id_hint if self.header_id is None else self.header_id
 
     @property
-    def dialect(self) -> tuple[str, str]:
+    def dialect(self) -> tuple[Dialect, str]:
         """Dialect and reason: asked for, marks in the lines (omp before xcsh before pi), the folder, else pi."""
         if self.dialect_given:
             return self.dialect_given, "given"
-        for name in ("omp", "xcsh", "pi"):
+        for name in MARKS_GO_BY:
             if name in self.marks:
                 return name, f"lines: {self.marks[name]}"
         if self.folder in AGENT_FOLDERS:
@@ -127,6 +138,15 @@ class Metadata:
         version = header.get("version", UNSET)
         self.chains, _ = migration_steps(version)
         self.version = version if type(version) is int and 0 < version < 1_000_000 else 1 if self.chains else 3
+
+    def note_entry(self, entry: Any, time_ms: int | None) -> None:
+        """Take an entry of any type; values that are no objects tell nothing."""
+        if type(entry) is dict:
+            kind = text_of(entry.get("type"))
+            if kind == "message":
+                self.note_message(entry.get("message"), time_ms)
+            else:
+                self.note_other(entry, kind)
 
     def note_message(self, message: Any, time_ms: int | None) -> None:
         """Take a message entry's message: activity, first text, count."""

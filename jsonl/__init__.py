@@ -10,7 +10,7 @@ from .grammar import MAX_DEPTH
 from .lines import JS_WHITESPACE, is_blank, split_lines, strip_bom, strip_js
 from .migrate import CURRENT_VERSION, derived_entry_id, is_outdated, migrate, migration_steps
 from .times import format_time, parse_time
-from .title_slot import TITLE_SLOT_SIZE, encode_title_slot, parse_title_slot
+from .title_slot import TITLE_SLOT_SIZE, encode_title_slot, header_with_slot, parse_title_slot
 from .unset import UNSET, Unset
 from .values import parse_line
 
@@ -30,6 +30,7 @@ __all__ = [
     "encode_entry",
     "encode_title_slot",
     "format_time",
+    "header_with_slot",
     "is_blank",
     "is_outdated",
     "migrate",

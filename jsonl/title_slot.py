@@ -26,6 +26,14 @@ def parse_title_slot(raw: bytes) -> dict[str, Any] | None:
     return None
 
 
+def header_with_slot(header: dict[str, Any], slot: dict[str, Any]) -> dict[str, Any]:
+    """The header as omp holds it: the slot's title and source in place of its own; an empty title takes them away."""
+    if not slot["title"]:
+        return {key: value for key, value in header.items() if key not in ("title", "titleSource")}
+    source = {"titleSource": slot["source"]} if "source" in slot else {}
+    return header | {"title": slot["title"]} | source
+
+
 def encode_title_slot(title: str, source: str | Unset = UNSET, *, updated_at: str) -> bytes:
     """The slot's line: exactly `TITLE_SLOT_SIZE` bytes, newline included.
 
