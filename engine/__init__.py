@@ -1,9 +1,67 @@
 """Sessions of coding agents in one SQLite database, in and out as JSONL byte for byte."""
 
-from sessiondb.errors import SessionDBError
-from sessiondb.jsonl import UNSET
-from sessiondb.report import ImportReport
-from sessiondb.sessions import SessionInfo
-from sessiondb.store import Store
+from __future__ import annotations
 
-__all__ = ["UNSET", "ImportReport", "SessionDBError", "SessionInfo", "Store"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sessiondb.blobs import BlobStore
+    from sessiondb.context import build_session_context
+    from sessiondb.errors import SessionDBError
+    from sessiondb.jsonl import UNSET
+    from sessiondb.manager import SessionManager
+    from sessiondb.report import ImportReport
+    from sessiondb.session_files import find_most_recent_session, get_recent_sessions, load_entries_from_file
+    from sessiondb.sessions import SessionInfo
+    from sessiondb.storage import FileSessionStorage, MemorySessionStorage
+    from sessiondb.store import Store
+    from sessiondb.to_llm import convert_to_llm
+
+# Loaded when first asked for: a command that lists sessions needs no session manager, and starts sooner without.
+_HOMES = {
+    "UNSET": "sessiondb.jsonl",
+    "BlobStore": "sessiondb.blobs",
+    "FileSessionStorage": "sessiondb.storage",
+    "ImportReport": "sessiondb.report",
+    "MemorySessionStorage": "sessiondb.storage",
+    "SessionDBError": "sessiondb.errors",
+    "SessionInfo": "sessiondb.sessions",
+    "SessionManager": "sessiondb.manager",
+    "Store": "sessiondb.store",
+    "build_session_context": "sessiondb.context",
+    "convert_to_llm": "sessiondb.to_llm",
+    "find_most_recent_session": "sessiondb.session_files",
+    "get_recent_sessions": "sessiondb.session_files",
+    "load_entries_from_file": "sessiondb.session_files",
+}
+
+__all__ = [
+    "UNSET",
+    "BlobStore",
+    "FileSessionStorage",
+    "ImportReport",
+    "MemorySessionStorage",
+    "SessionDBError",
+    "SessionInfo",
+    "SessionManager",
+    "Store",
+    "build_session_context",
+    "convert_to_llm",
+    "find_most_recent_session",
+    "get_recent_sessions",
+    "load_entries_from_file",
+]
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        value = getattr(import_module(_HOMES[name]), name)
+    except KeyError:
+        raise AttributeError(f"module 'sessiondb' has no attribute {name!r}") from None
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 import apsw
 
-from sessiondb import blobs, rows
+from sessiondb import blobs, live_rows, rows
 from sessiondb.connection import checkpoint, select, select_value
 from sessiondb.kinship import link_kin
+from sessiondb.lineage import link_lineage
 from sessiondb.lines import FaultRow, Indexer
+from sessiondb.metadata import Dialect
 from sessiondb.report import LISTED_FAULTS, FileFault, ImportReport, Skipped
 from sessiondb.sources import Source, Sources
 
@@ -36,7 +38,9 @@ WHERE digest = :digest AND imported_bytes = :size AND staged_by IS NULL
 ORDER BY pk LIMIT 1
 """
 
-SELECT_STATE = "SELECT imported_bytes, digest FROM session WHERE pk = :pk"
+SELECT_STATE = """
+SELECT imported_bytes, digest, byte_count > imported_bytes OR original_slots IS NOT NULL FROM session WHERE pk = :pk
+"""
 
 UPDATE_REPLACED = "UPDATE session SET replaced_from = :old WHERE pk = :new"
 UPDATE_SUPERSEDED = "UPDATE session SET superseded = :superseded WHERE pk = :pk"
@@ -149,20 +153,20 @@ class Batch:
         return select_value(self.db, SELECT_BY_DIGEST, {"digest": digest, "size": size})  # type: ignore[no-any-return]
 
     def digest_of(self, source: Source) -> bytes | None:
-        """The digest of what the path held; None when its session went on without it.
+        """The digest of what the path held; None when its session went on without it, with a twin or in the database.
 
         What the batch holds of that session, or of a file with its bytes, is written first: it may be the reason.
         """
-        size, digest = self._state(source.session_pk)
+        size, digest, _ = self._state(source.session_pk)
         finished = [p for p in self._pending if p.is_complete]
         if any(p.indexer.session_pk == source.session_pk or p.hasher.digest() == digest for p in finished):
             self._flush_finished()
-            size, digest = self._state(source.session_pk)
-        return digest if size == source.size else None
+        size, digest, went_on = self._state(source.session_pk)
+        return digest if size == source.size and not went_on else None
 
-    def _state(self, session_pk: int) -> tuple[int | None, bytes | None]:
-        """How many bytes of the session came from a file, and their digest."""
-        return next(select(self.db, SELECT_STATE, {"pk": session_pk}), (None, None))
+    def _state(self, session_pk: int) -> tuple[int | None, bytes | None, bool]:
+        """How many bytes of the session came from a file, their digest, and whether it went on in the database."""
+        return next(select(self.db, SELECT_STATE, {"pk": session_pk}), (None, None, False))
 
     def join(self, path: Path, held: int | None, size: int, status: os.stat_result, old: Source | None) -> None:
         """The path's bytes are a session already: it answers to this path too."""
@@ -175,24 +179,18 @@ class Batch:
             if old is not None and old.session_pk != held:
                 self._supersede(old)
 
-    def set_dialect(self, session_pk: int, dialect: str) -> bool:
+    def set_dialect(self, session_pk: int, dialect: Dialect) -> bool:
         """Give a stored session the dialect that was asked for now; False when it has it, or nothing is written."""
-        if self._dry_run or rows.read_metadata(self.db, session_pk).dialect_given == dialect:
+        if self._dry_run:
             return False
-        indexer = rows.resume(self.db, session_pk)
-        indexer.metadata.dialect_given = dialect
-        size, digest = self._state(session_pk)
-        assert size is not None
-        assert digest is not None
         with self._transaction():
-            rows.finish_session(self.db, indexer, digest=digest, imported_bytes=size, now_ms=self._now_ms)
-        return True
+            return live_rows.set_dialect(self.db, session_pk, dialect)
 
     def note_source(self, path: Path, session_pk: int, size: int, status: os.stat_result) -> None:
         """The path's first `size` bytes are the session's, which is therefore not superseded, or no longer."""
         if not self._dry_run:
             Sources(self.db).put(path, session_pk, size, status, self._now_ms)
-            self.db.execute(UPDATE_SUPERSEDED, {"pk": session_pk, "superseded": 0})
+            self._set_superseded(session_pk, superseded=False)
 
     # -- what is written -----------------------------------------------------------------------------------------
 
@@ -244,7 +242,7 @@ class Batch:
             return True
         assert pending.old is not None
         if self.digest_of(pending.old) is None:
-            self._report.skip(pending.path, "another process took its new lines in at the same time")
+            self._report.skip(pending.path, "its session went on in the meantime; import it again")
             return False
         if pending.starts_over:
             rows.clear_derived(self.db, pending.indexer.session_pk)
@@ -270,7 +268,11 @@ class Batch:
     def _supersede(self, old: Source) -> None:
         """A path no longer holds its old session: unless another path does, that one is superseded."""
         if not Sources(self.db).others_holding(old):
-            self.db.execute(UPDATE_SUPERSEDED, {"pk": old.session_pk, "superseded": 1})
+            self._set_superseded(old.session_pk, superseded=True)
+
+    def _set_superseded(self, session_pk: int, *, superseded: bool) -> None:
+        self.db.execute(UPDATE_SUPERSEDED, {"pk": session_pk, "superseded": int(superseded)})
+        link_lineage(self.db, session_pk)
 
     def take_blobs(self, path: Path, session_pk: int) -> None:
         """Take in the blobs beside the file that the session refers to and the database lacks."""

@@ -10,6 +10,14 @@ import apsw
 
 from sessiondb import rows
 from sessiondb.connection import open_scratch, select, select_value, snapshot
+from sessiondb.lineage import count_wrong_links
+
+COUNT_ORIGINALS_OF_NOBODY = """
+SELECT count(*) FROM original
+WHERE NOT EXISTS (
+  SELECT 1 FROM session s WHERE s.pk = original.pk >> 32 AND original.pk & 4294967295 < s.original_slots
+)
+"""
 
 SELECT_KEYS = "SELECT pk FROM session WHERE staged_by IS NULL ORDER BY pk"
 
@@ -47,6 +55,10 @@ def find_problems(db: apsw.Connection) -> list[str]:
     problems += [f"broken reference: {row}" for row in db.execute("PRAGMA foreign_key_check")]
     if stray := select_value(db, COUNT_LINES_OF_NOBODY):
         problems.append(f"{stray} lines belong to no session")
+    if stray := select_value(db, COUNT_ORIGINALS_OF_NOBODY):
+        problems.append(f"{stray} imported lines belong to no session that was rewritten")
+    if wrong := count_wrong_links(db):
+        problems.append(f"{wrong} sessions have another parent than their header names")
     if stray := select_value(db, COUNT_ENTRIES_OF_NOBODY):
         problems.append(f"{stray} entries belong to no session, or to another than their key says")
     for (pk,) in list(select(db, SELECT_KEYS)):
@@ -57,13 +69,14 @@ def find_problems(db: apsw.Connection) -> list[str]:
 
 def _check_session(db: apsw.Connection, session_pk: int) -> Iterator[str]:
     digest, imported_bytes, imported_ms = next(select(db, SELECT_DIGEST, {"pk": session_pk}))
-    if _digest(db, session_pk, imported_bytes) != digest:
-        yield f"session {session_pk}: its lines do not have the digest they were imported with"
+    if _digest(db, session_pk) != digest:
+        yield f"session {session_pk}: its imported lines do not have the digest they were imported with"
     indexer = rows.restart(db, session_pk)
     with closing(open_scratch(db)) as scratch:
         rows.stage_session(scratch, indexer, imported_ms)
         for line in rows.read_lines(db, session_pk):
             indexer.add(line)
+        indexer.blobs |= rows.kept_references(db, session_pk)
         rows.write_rows(scratch, indexer.take_rows())
         rows.finish_session(scratch, indexer, digest=digest, imported_bytes=imported_bytes, now_ms=imported_ms)
         held, derived = _derived(db, session_pk), _derived(scratch, session_pk)
@@ -72,11 +85,10 @@ def _check_session(db: apsw.Connection, session_pk: int) -> Iterator[str]:
             yield f"session {session_pk}: {name} differ from what its lines give"
 
 
-def _digest(db: apsw.Connection, session_pk: int, size: int) -> bytes:
+def _digest(db: apsw.Connection, session_pk: int) -> bytes:
     hasher = hashlib.sha256()
-    for raw in rows.read_slots(db, session_pk):
-        hasher.update(raw[:size])
-        size = max(0, size - len(raw))
+    for raw in rows.read_original_slots(db, session_pk):
+        hasher.update(raw)
     return hasher.digest()
 
 

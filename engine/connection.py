@@ -186,6 +186,19 @@ def transaction(db: apsw.Connection) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def wait_for_disk(db: apsw.Connection, *, wait: bool) -> Iterator[None]:
+    """Let the block's commits return when they would survive a power cut; without `wait`, only a killed process."""
+    if not wait:
+        yield
+        return
+    db.execute("PRAGMA synchronous = FULL")
+    try:
+        yield
+    finally:
+        db.execute("PRAGMA synchronous = NORMAL")
+
+
 def checkpoint(db: apsw.Connection) -> None:
     """Move the write-ahead log into the database as far as readers allow; they are no reason to wait or fail."""
     with suppress(apsw.BusyError):

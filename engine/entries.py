@@ -20,6 +20,13 @@ WHERE e.pk BETWEEN :first AND :last
 ORDER BY e.pk
 """
 
+SELECT_FIRST_RAW = """
+SELECT CAST(l.raw AS BLOB)
+FROM entry e CROSS JOIN line l ON l.pk = e.pk
+WHERE e.pk BETWEEN :first AND :last AND e.entry_id IS NOT NULL
+ORDER BY e.pk LIMIT 1
+"""
+
 SELECT_RAW_BY_ENTRY_ID = """
 SELECT CAST(l.raw AS BLOB)
 FROM entry e CROSS JOIN line l ON l.pk = e.pk
@@ -48,7 +55,7 @@ def read_entries(db: apsw.Connection, session_pk: int) -> list[Any]:
     Entries without id under a version 3 header get the derived id and the entry before them as parent. A value that is
     no object stays what it is.
     """
-    return [value for _, _, value in _numbered(db, session_pk)]
+    return [value for _, _, value in numbered_entries(db, session_pk)]
 
 
 def read_raw_entry(db: apsw.Connection, session_pk: int, entry_id: str) -> bytes:
@@ -67,7 +74,7 @@ def read_tree(db: apsw.Connection, session_pk: int) -> list[TreeNode]:
     nodes: dict[int, TreeNode] = {}
     parents: dict[int, int | None] = {}
     labels: dict[str, str] = {}
-    for pk, parent_pk, entry in _numbered(db, session_pk):
+    for pk, parent_pk, entry in numbered_entries(db, session_pk):
         nodes[pk] = {"entry": entry, "children": []}
         parents[pk] = parent_pk
         if type(entry) is dict and entry.get("type") == "label" and type(target := entry.get("targetId")) is str:
@@ -89,14 +96,32 @@ def read_tree(db: apsw.Connection, session_pk: int) -> list[TreeNode]:
 def current_entries(db: apsw.Connection, session_pk: int) -> list[Any]:
     """Header and entries after migration, as the client holds them when it writes the file again."""
     header = read_header(db, session_pk)
-    entries = [value for _, _, value in _numbered(db, session_pk)]
+    entries = read_entries(db, session_pk)
     if header is None:
         return entries
     migrate([header])
     return [header, *entries]
 
 
-def _numbered(db: apsw.Connection, session_pk: int) -> Iterator[tuple[int, int | None, Any]]:
+def is_current(db: apsw.Connection, session_pk: int) -> bool:
+    """Whether each entry can be read without the others, because migration leaves them as they are.
+
+    False for a session without entries, and where the first one has no id: such entries may be of version 1 whatever
+    the header says, and whether they are only all of them tell.
+    """
+    header = read_header(db, session_pk)
+    if header is not None and any(migration_steps(header.get("version"))):
+        return False
+    raw = select_value(db, SELECT_FIRST_RAW, key_range(session_pk))
+    return raw is not None and type(read_slot(raw).get("id")) is str
+
+
+def with_id(entry: Entry, entry_id: str | None, parent_id: str | None) -> Entry:
+    """An entry whose line gives it no id, with the ids that its row has; they stand behind its other keys."""
+    return entry if entry_id is None else entry | {"id": entry_id, "parentId": parent_id}
+
+
+def numbered_entries(db: apsw.Connection, session_pk: int) -> Iterator[tuple[int, int | None, Any]]:
     """Key, parent's key and value of every entry, in file order, migrated."""
     found: list[tuple[int, str | None, int | None, Any]] = []
     has_ids = False
@@ -104,8 +129,8 @@ def _numbered(db: apsw.Connection, session_pk: int) -> Iterator[tuple[int, int |
         value = read_slot(raw)
         if type(value) is dict and type(value.get("id")) is str:
             has_ids = True
-        elif type(value) is dict and entry_id is not None:
-            value |= {"id": entry_id, "parentId": parent_id}
+        elif type(value) is dict:
+            value = with_id(value, entry_id, parent_id)
         found.append((pk, entry_id, parent_pk, value))
     version = _version_of_entries(db, session_pk) if has_ids else None
     if any(migration_steps(version)):

@@ -19,7 +19,7 @@ from sessiondb.errors import DatabaseUnavailableError, ExportExistsError, Unknow
 from sessiondb.files import make_folder
 from sessiondb.jsonl import UNSET, encode_entry, is_outdated
 from sessiondb.places import file_name, folder_for_cwd
-from sessiondb.rows import read_slots
+from sessiondb.rows import read_original_slots, read_slots
 from sessiondb.sessions import SessionInfo
 
 Form = Literal["as-is", "original", "current"]
@@ -49,14 +49,14 @@ class ExportReport:
 def session_bytes(db: apsw.Connection, info: SessionInfo, form: Form = "as-is") -> Iterator[bytes]:
     """The session's file in pieces.
 
-    `as-is`: the imported bytes and what was appended since. `original`: exactly the imported bytes. `current`: what
-    the client itself would write after migrating the file to version 3; for one that needs no migration it rewrites
-    nothing, so these are the bytes as they are.
+    `as-is`: the bytes as they are now, with what was appended since the import, or as a rewrite left them. `original`:
+    exactly the imported bytes. `current`: what the client itself would write after migrating the file to version 3; for
+    one that needs no migration it rewrites nothing, so these are the bytes as they are.
     """
     if form not in FORMS:
         raise UnknownFormError(form, FORMS)
     if form == "original":
-        return _first_bytes(read_slots(db, info.pk), info.imported_bytes)
+        return read_original_slots(db, info.pk)
     if form == "current":
         header = read_header(db, info.pk)
         if header is not None and is_outdated(header.get("version", UNSET)):
@@ -203,11 +203,3 @@ def _write_whole(stream: BinaryIO | Any, content: bytes) -> None:
     view = memoryview(content)
     while view:
         view = view[stream.write(view) :]
-
-
-def _first_bytes(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
-    for piece in pieces:
-        if size <= 0:
-            return
-        yield piece[:size]
-        size -= len(piece)

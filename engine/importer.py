@@ -25,7 +25,7 @@ from sessiondb.discovery import Found, agent_folder, id_from_name
 from sessiondb.files import CHUNK, Hashed, hash_prefix, holds_an_object_line, open_regular
 from sessiondb.jsonl import split_lines
 from sessiondb.lines import Indexer
-from sessiondb.metadata import Metadata
+from sessiondb.metadata import Dialect, Metadata
 from sessiondb.report import ImportReport, OnProgress, Progress
 from sessiondb.sources import Source, Sources
 
@@ -41,7 +41,7 @@ SELECT_SAME_SIZE = "SELECT EXISTS (SELECT 1 FROM session WHERE imported_bytes = 
 class Options:
     """What the caller asked of an import."""
 
-    dialect: str | None = None
+    dialect: Dialect | None = None
     session_id: str | None = None
     dry_run: bool = False
     on_progress: OnProgress | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from array import array
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import orjson
 
@@ -25,6 +25,7 @@ from sessiondb.jsonl import (
 )
 from sessiondb.metadata import Metadata, text_of
 from sessiondb.schema import SLOT_BITS
+from sessiondb.tree import SETTINGS
 
 PIECE_BYTES: Final = 1 << 28
 """How much of a line over SQLite's limit goes into one slot."""
@@ -36,6 +37,13 @@ SURROGATE_ESCAPE = re.compile(
     rb"(\\[^u]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
 """What to pass over (another escape, a whole pair) or half a pair."""
+
+DEPTH_SHIFT: Final = 32
+ONE_DEEPER: Final = 1 << DEPTH_SHIFT
+STATE_MASK: Final = ONE_DEEPER - 1
+ROOT_LEVEL: Final = 0
+"""An entry's *level*: its depth in the upper bits, its *state* below: 1 + the slot of the nearest settings entry at or
+above it, 0 when there is none. One number, because one is made for each line."""
 
 LineRow = tuple[int, bytes]
 """Key and bytes."""
@@ -57,14 +65,22 @@ class Rows:
     faults: list[FaultRow] = field(default_factory=list)
 
 
+class Levels(Protocol):
+    """Each slot's level, in the order of the slots."""
+
+    def __getitem__(self, slot: int, /) -> int: ...
+
+    def append(self, level: int, /) -> None: ...
+
+
 @dataclass(slots=True)
 class Place:
-    """How far a session has been read: the next slot, line (from 0) and byte, and what each slot's depth is."""
+    """How far a session has been read: the next slot, line (from 0) and byte, and each slot's level."""
 
     slot: int = 0
     line: int = 0
     offset: int = 0
-    depths: array[int] = field(default_factory=lambda: array("i"))
+    levels: Levels = field(default_factory=lambda: array("q"))
     slot_of: dict[str, int] = field(default_factory=dict)
 
 
@@ -94,7 +110,7 @@ class Indexer:
         place = self.place
         place.line += 1
         if b"blob:sha256:" in raw:  # in broken lines too: who deletes a file must not lose what it refers to
-            self.blobs.update(digest.decode() for digest in BLOB_REFERENCE.findall(raw))
+            self.blobs |= blob_references(raw)
         if len(raw) > self._max_line:
             self._add_oversized(raw)
         else:
@@ -109,7 +125,7 @@ class Indexer:
         place.offset += len(raw)
 
     def _add_value(self, raw: bytes, value: Any, is_text: bool) -> None:
-        depth = 0
+        level = ROOT_LEVEL
         if type(value) is not dict:
             self._note_plain_value(value)
         else:
@@ -119,8 +135,8 @@ class Indexer:
             elif kind == "title" and self.place.slot == 0 and parse_title_slot(raw) is not None:
                 self.metadata.note_title_slot(value)
             else:
-                depth = self._add_entry(value, kind if type(kind) is str else None)
-        self._keep(raw, is_text, depth)
+                level = self._add_entry(value, kind if type(kind) is str else None)
+        self._keep(raw, is_text, level)
 
     def _add_odd(self, raw: bytes) -> None:
         """A line that is blank, broken, or JSON with something in it that few other programs read."""
@@ -172,7 +188,9 @@ class Indexer:
         if value is not None:
             # pi keeps such a value as an entry without id, a root of its own; it fails on null, which is no entry here.
             slot = self.place.slot
-            self.rows.entries.append((self._base + slot, self.session_pk, None, None, None, 0, None, None, *NO_COLUMNS))
+            self.rows.entries.append(
+                (self._base + slot, self.session_pk, None, None, None, 0, None, None, *NO_COLUMNS, None)
+            )
             self.metadata.leaf_slot = slot
             self.metadata.entry_count += 1
 
@@ -188,7 +206,7 @@ class Indexer:
         metadata.note_header(value, self.place.slot)
 
     def _add_entry(self, value: dict[str, Any], kind: str | None) -> int:
-        """Derive an entry's row; its depth is returned."""
+        """Derive an entry's row; its level is returned."""
         place, metadata, base = self.place, self.metadata, self._base
         entry_id, parent_id = value.get("id"), value.get("parentId")
         if metadata.chains or type(entry_id) is not str:
@@ -198,16 +216,17 @@ class Indexer:
         elif entry_id in place.slot_of:
             self._fault("duplicate-id", f"the id {entry_id:.40} stands on an earlier line too; the last one counts")
             metadata.tangled = True
-        parent_pk, depth = None, 0
+        parent_pk, level = None, ROOT_LEVEL
         if type(parent_id) is not str:
             parent_id = None
         elif (parent_slot := place.slot_of.get(parent_id)) is not None and parent_id != entry_id:
-            parent_pk, depth = base + parent_slot, place.depths[parent_slot] + 1
+            parent_pk, level = base + parent_slot, place.levels[parent_slot] + ONE_DEEPER
         else:
             metadata.tangled = True
         time_ms = parse_time(value.get("timestamp"))
         if time_ms is None:
             self._fault("bad-time", f"no time that can be read: {_shown(value.get('timestamp', 'missing'))}")
+        slot, state_pk = place.slot, None
         if kind == "message":
             message = value.get("message")
             columns = _message_columns(message) if type(message) is dict else NO_COLUMNS
@@ -215,27 +234,37 @@ class Indexer:
         else:
             columns = _model_columns(value) if kind == "model_change" else NO_COLUMNS
             metadata.note_other(value, kind)
-        slot = place.slot
+            if (is_settings := kind in SETTINGS) or kind == "compaction":
+                above = level & STATE_MASK
+                state_pk = base + above - 1 if above else None
+                if is_settings:
+                    level += slot + 1 - above
+        depth = level >> DEPTH_SHIFT
         self.rows.entries.append(
-            (base + slot, self.session_pk, entry_id, parent_id, parent_pk, depth, kind, time_ms, *columns)
+            (base + slot, self.session_pk, entry_id, parent_id, parent_pk, depth, kind, time_ms, *columns, state_pk)
         )
         place.slot_of[entry_id] = metadata.leaf_slot = slot
         metadata.entry_count += 1
         metadata.last_id = entry_id
         if time_ms is not None:
             metadata.last_ms = time_ms
-        return depth
+        return level
 
-    def _keep(self, raw: bytes, is_text: bool, depth: int = 0) -> None:
+    def _keep(self, raw: bytes, is_text: bool, level: int = ROOT_LEVEL) -> None:
         place = self.place
         (self.rows.text_lines if is_text else self.rows.blob_lines).append((self._base + place.slot, raw))
-        place.depths.append(depth)
+        place.levels.append(level)
         place.slot += 1
 
     def _fault(self, kind: str, message: str, offset: int = 0) -> None:
         place = self.place
         self.rows.faults.append((self.session_pk, place.line, place.offset + offset, kind, message))
         self.metadata.fault_count += 1
+
+
+def blob_references(raw: bytes) -> set[str]:
+    """The hashes that a line refers to."""
+    return {digest.decode() for digest in BLOB_REFERENCE.findall(raw)}
 
 
 def read_slot(raw: bytes) -> Any:

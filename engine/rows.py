@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
 import apsw
 
 from sessiondb.connection import select, select_value, transaction
-from sessiondb.lines import FaultRow, Indexer, Place, Rows
+from sessiondb.lineage import link_lineage, link_parents, naming
+from sessiondb.lines import DEPTH_SHIFT, ROOT_LEVEL, STATE_MASK, FaultRow, Indexer, Place, Rows, blob_references
 from sessiondb.metadata import Metadata
 from sessiondb.schema import LAST_SLOT, SLOT_BITS
+from sessiondb.tree import SETTINGS
 from sessiondb.untangle import untangle
 
 RESERVE_SESSION_KEYS = """
@@ -50,16 +53,16 @@ INSERT_BLOB_LINE = "INSERT INTO line (pk, raw) VALUES (?, ?)"
 INSERT_ENTRY = """
 INSERT INTO entry (
   pk, session_pk, entry_id, parent_id, parent_pk, depth, type, time_ms,
-  role, provider, model, tool, stop_reason, input, output, cache_read, cache_write, cost
+  role, provider, model, tool, stop_reason, input, output, cache_read, cache_write, cost, state_pk
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 ROWS_AT_ONCE: Final = 16
 """Rows in one statement: finding the prepared statement and stepping it costs as much as binding ten values."""
 
 INSERT_TEXT_LINES = INSERT_TEXT_LINE + ", (?, CAST(? AS TEXT))" * (ROWS_AT_ONCE - 1)
-INSERT_ENTRIES = INSERT_ENTRY + f", ({', '.join('?' * 18)})" * (ROWS_AT_ONCE - 1)
+INSERT_ENTRIES = INSERT_ENTRY + f", ({', '.join('?' * 19)})" * (ROWS_AT_ONCE - 1)
 
 INSERT_FAULT = "INSERT INTO fault (session_pk, line, offset, kind, message) VALUES (?, ?, ?, ?, ?)"
 
@@ -67,12 +70,42 @@ INSERT_BLOB_REFERENCE = "INSERT OR IGNORE INTO blob_reference (session_pk, hash)
 
 SELECT_LINES = "SELECT CAST(raw AS BLOB) FROM line WHERE pk BETWEEN :first AND :last ORDER BY pk"
 
+SELECT_IMPORTED = "SELECT digest, imported_bytes, imported_ms, original_slots, pointer_pk FROM session WHERE pk = :pk"
+
+SELECT_STORED_LINES = """
+SELECT pk, CAST(raw AS BLOB), typeof(raw) = 'text' FROM line
+WHERE pk BETWEEN :first AND :last
+ORDER BY pk
+"""
+
+SELECT_ORIGINAL_LINES = """
+SELECT pk, CAST(raw AS BLOB) FROM original
+WHERE pk BETWEEN :first AND :last
+UNION ALL
+SELECT l.pk, CAST(l.raw AS BLOB) FROM line l
+WHERE l.pk BETWEEN :first AND :last AND NOT EXISTS (SELECT 1 FROM original o WHERE o.pk = l.pk)
+ORDER BY 1
+"""
+
+SELECT_KEPT = "SELECT pk, raw FROM original WHERE pk BETWEEN :first AND :last ORDER BY pk"
+
+INSERT_ORIGINAL = "INSERT OR IGNORE INTO original (pk, raw) VALUES (?, ?)"
+
+UPDATE_REWRITTEN = "UPDATE session SET original_slots = :original_slots, pointer_pk = :pointer_pk WHERE pk = :pk"
+
+SELECT_ENTRY_ID = "SELECT entry_id FROM entry WHERE pk = :pk"
+
 SELECT_PLACE = "SELECT slot_count, line_count, byte_count, fold FROM session WHERE pk = :pk"
 
-SELECT_POSITIONS = "SELECT pk, entry_id, depth FROM entry WHERE pk BETWEEN :first AND :last ORDER BY pk"
+SELECT_POSITIONS = """
+SELECT pk, entry_id, parent_pk, depth, type FROM entry
+WHERE pk BETWEEN :first AND :last
+ORDER BY pk
+"""
 
 DELETE_SESSION = "DELETE FROM session WHERE pk = :pk"
 DELETE_ENTRIES = "DELETE FROM entry WHERE pk BETWEEN :first AND :last"
+DELETE_LINE = "DELETE FROM line WHERE pk = ?"
 DELETE_LINES = "DELETE FROM line WHERE pk BETWEEN :first AND :last"
 DELETE_FAULTS = "DELETE FROM fault WHERE session_pk = :pk"
 DELETE_BLOB_REFERENCES = "DELETE FROM blob_reference WHERE session_pk = :pk"
@@ -147,8 +180,7 @@ def finish_session(
     """
     metadata, place, pk = indexer.metadata, indexer.place, indexer.session_pk
     faults = untangle(db, indexer) if metadata.tangled else []
-    if indexer.blobs:
-        db.executemany(INSERT_BLOB_REFERENCE, [(pk, digest) for digest in sorted(indexer.blobs)])
+    add_blob_references(db, indexer)
     dialect, reason = metadata.dialect
     leaf = metadata.leaf_slot
     db.execute(
@@ -178,22 +210,41 @@ def finish_session(
             "imported_ms": now_ms,
         },
     )
+    link_lineage(db, pk)
     return faults
+
+
+def add_blob_references(db: apsw.Connection, indexer: Indexer) -> None:
+    """Note which blobs the fed lines refer to."""
+    if indexer.blobs:
+        db.executemany(INSERT_BLOB_REFERENCE, [(indexer.session_pk, digest) for digest in sorted(indexer.blobs)])
 
 
 def resume(db: apsw.Connection, session_pk: int) -> Indexer:
     """An Indexer that goes on where the stored session ends."""
     slots, lines, offset, fold = next(select(db, SELECT_PLACE, {"pk": session_pk}))
-    place = Place(slot=slots, line=lines, offset=offset)
+    levels = array("q")
+    place = Place(slot=slots, line=lines, offset=offset, levels=levels)
     base = session_pk << SLOT_BITS
-    for pk, entry_id, depth in select(db, SELECT_POSITIONS, key_range(session_pk)):
+    for pk, entry_id, parent_pk, depth, kind in select(db, SELECT_POSITIONS, key_range(session_pk)):
         slot = pk - base
-        place.depths.extend([0] * (slot - len(place.depths)))  # slots that hold no entry
-        place.depths.append(depth)
+        _pass_over(levels, slot)
+        if kind in SETTINGS:
+            state = slot + 1
+        elif parent_pk is not None and parent_pk < pk:
+            state = levels[parent_pk - base] & STATE_MASK
+        else:  # a root, or a parent that comes later: once a session has such a one, `untangle` sees to its states
+            state = 0
+        levels.append((depth << DEPTH_SHIFT) + state)
         if entry_id is not None:
             place.slot_of[entry_id] = slot
-    place.depths.extend([0] * (slots - len(place.depths)))
+    _pass_over(levels, slots)
     return Indexer(session_pk, Metadata.from_json(fold), place, max_line=longest_line(db))
+
+
+def _pass_over(levels: array[int], slot: int) -> None:
+    """Slots up to this one that hold no entry."""
+    levels.extend([ROOT_LEVEL] * (slot - len(levels)))
 
 
 def restart(db: apsw.Connection, session_pk: int) -> Indexer:
@@ -218,10 +269,32 @@ def read_slots(db: apsw.Connection, session_pk: int) -> Iterator[bytes]:
     return (raw for (raw,) in select(db, SELECT_LINES, key_range(session_pk)))
 
 
+def read_original_slots(db: apsw.Connection, session_pk: int) -> Iterator[bytes]:
+    """The bytes that came from a file, as they came, slot by slot."""
+    _, size, _, slots, _ = next(select(db, SELECT_IMPORTED, {"pk": session_pk}))
+    if slots is None:
+        return _first_bytes(read_slots(db, session_pk), size)
+    first = session_pk << SLOT_BITS
+    return (raw for _, raw in select(db, SELECT_ORIGINAL_LINES, {"first": first, "last": first + slots - 1}))
+
+
+def _first_bytes(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
+    for piece in pieces:
+        if size <= 0:
+            return
+        yield piece[:size]
+        size -= len(piece)
+
+
 def read_lines(db: apsw.Connection, session_pk: int) -> Iterator[bytes]:
-    """The session's bytes, line by line: the pieces of a line joined."""
+    """The session's bytes, line by line."""
+    return join_pieces(read_slots(db, session_pk))
+
+
+def join_pieces(slots: Iterable[bytes]) -> Iterator[bytes]:
+    """Whole lines from slots, which hold lines or pieces of one."""
     parts: list[bytes] = []
-    for raw in read_slots(db, session_pk):
+    for raw in slots:
         parts.append(raw)
         if raw.endswith(b"\n"):
             yield parts[0] if len(parts) == 1 else b"".join(parts)
@@ -232,16 +305,84 @@ def read_lines(db: apsw.Connection, session_pk: int) -> Iterator[bytes]:
 
 def clear_derived(db: apsw.Connection, session_pk: int) -> None:
     """Remove everything of a session but its row and where it came from."""
-    keys = key_range(session_pk)
-    db.execute(DELETE_ENTRIES, keys)
-    db.execute(DELETE_LINES, keys)
+    db.execute(DELETE_LINES, key_range(session_pk))
+    _clear_what_lines_gave(db, session_pk)
+
+
+def _clear_what_lines_gave(db: apsw.Connection, session_pk: int) -> None:
+    db.execute(DELETE_ENTRIES, key_range(session_pk))
     db.execute(DELETE_FAULTS, {"pk": session_pk})
     db.execute(DELETE_BLOB_REFERENCES, {"pk": session_pk})
 
 
+def replace_lines(db: apsw.Connection, indexer: Indexer, new_lines: Iterable[bytes]) -> list[FaultRow]:
+    """Give the session these lines for those it has, in the caller's transaction; their faults are returned.
+
+    `indexer` comes fresh from `restart`, and stands at the session's new end afterwards. The imported bytes stay:
+    `read_original_slots` gives them, however often the session is rewritten. Digest and size of the import stay too,
+    and the saved leaf pointer goes on naming the entry of its id. Nothing is changed before the last of the new lines
+    was taken, so they may be read from the old ones, or raise. All of them are held in memory.
+    """
+    pk = indexer.session_pk
+    digest, imported_bytes, imported_ms, original_slots, pointer_pk = next(select(db, SELECT_IMPORTED, {"pk": pk}))
+    for line in new_lines:
+        indexer.add(line)
+    derived = indexer.take_rows()
+    pointed_at = select_value(db, SELECT_ENTRY_ID, {"pk": pointer_pk})
+    original_slots = _put_lines_by(db, pk, derived, imported_bytes, original_slots)
+    indexer.blobs |= kept_references(db, pk)
+    _clear_what_lines_gave(db, pk)
+    write_rows(db, derived)
+    faults = finish_session(db, indexer, digest=digest, imported_bytes=imported_bytes, now_ms=imported_ms)
+    if pointer_pk:
+        slot = indexer.place.slot_of.get(pointed_at)
+        pointer_pk = None if slot is None else (pk << SLOT_BITS) + slot
+    db.execute(UPDATE_REWRITTEN, {"pk": pk, "original_slots": original_slots, "pointer_pk": pointer_pk})
+    return derived.faults + faults
+
+
+def _put_lines_by(
+    db: apsw.Connection, session_pk: int, derived: Rows, imported_bytes: int, original_slots: int | None
+) -> int:  # fmt: skip
+    """Keep the imported bytes of each slot that changes, and delete its line; how many slots the imported form has.
+
+    Lines that stay as they are are taken out of `derived`: after a rename all but the header are.
+    """
+    new = {key: (raw, True) for key, raw in derived.text_lines} | {key: (raw, False) for key, raw in derived.blob_lines}
+    first, left, slots = session_pk << SLOT_BITS, imported_bytes, 0
+    stale: list[tuple[int]] = []
+    kept: list[tuple[int, bytes]] = []
+    for key, raw, is_text in select(db, SELECT_STORED_LINES, key_range(session_pk)):
+        is_stale = new.get(key) != (raw, is_text)
+        if is_stale:
+            stale.append((key,))
+        else:
+            del new[key]
+        if original_slots is None:
+            imported = raw[:left]
+            left -= len(imported)
+            slots += imported != b""
+        else:
+            imported = raw if key - first < original_slots else b""
+        if imported and (is_stale or imported != raw):
+            kept.append((key, imported))
+    db.executemany(INSERT_ORIGINAL, kept)  # ignores what an earlier rewrite kept: that was the imported one
+    db.executemany(DELETE_LINE, stale)
+    derived.text_lines = [row for row in derived.text_lines if row[0] in new]
+    derived.blob_lines = [row for row in derived.blob_lines if row[0] in new]
+    return slots if original_slots is None else original_slots
+
+
+def kept_references(db: apsw.Connection, session_pk: int) -> set[str]:
+    """The blobs that the imported lines refer to which a rewrite took out of the session."""
+    return {h for _, raw in select(db, SELECT_KEPT, key_range(session_pk)) for h in blob_references(raw)}
+
+
 def delete_session(db: apsw.Connection, session_pk: int) -> None:
     """Remove a session and all that hangs on it (by trigger and cascade)."""
+    children = naming(db, session_pk)
     db.execute(DELETE_SESSION, {"pk": session_pk})
+    link_parents(db, children)
 
 
 def remove_abandoned(db: apsw.Connection) -> int:

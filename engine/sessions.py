@@ -13,12 +13,13 @@ import orjson
 from sessiondb.connection import select, select_value
 from sessiondb.errors import AmbiguousSessionError, SessionNotFoundError
 from sessiondb.jsonl import format_time
+from sessiondb.metadata import Dialect
 from sessiondb.sources import absolute, to_column
 
 COLUMNS: Final = """
   s.pk, s.id, s.dialect, s.dialect_reason, s.version, s.cwd, s.title, s.first_message, s.parent_session, s.created_ms,
   s.modified_ms, s.message_count, s.entry_count, s.line_count, s.fault_count, s.byte_count, s.imported_bytes,
-  s.grown_from, s.replaced_from, s.superseded, s.imported_ms
+  s.grown_from, s.replaced_from, s.superseded, s.imported_ms, s.parent_pk
 """
 
 MATCHES: Final = """
@@ -76,12 +77,13 @@ class SessionInfo(NamedTuple):  # a tuple: a thousand of them are made in a mill
     `modified_ms` is the newest activity in the lines, never a file's time. `paths` are all under which its bytes were
     seen, those still there first (bytes that are no UTF-8 as Python's surrogate escapes). `grown_from` and
     `replaced_from` are keys of other sessions: one whose lines this one continues, one whose file this one's bytes took
-    over. `superseded` says that the latter happened to this one.
+    over. `superseded` says that the latter happened to this one. `parent_pk` is the key of the session that
+    `parent_session`, an id or a path, names here; None where that cannot be told.
     """
 
     pk: int
     id: str
-    dialect: str
+    dialect: Dialect
     dialect_reason: str
     version: int
     cwd: str | None
@@ -100,6 +102,7 @@ class SessionInfo(NamedTuple):  # a tuple: a thousand of them are made in a mill
     replaced_from: int | None
     superseded: bool
     imported_ms: int
+    parent_pk: int | None
     paths: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:

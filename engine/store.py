@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -16,15 +17,23 @@ from sessiondb import exporter, sessions
 from sessiondb.blobs import BlobStore
 from sessiondb.check import find_problems
 from sessiondb.connection import default_path, open_database, select
+from sessiondb.context import ContextReport, context_of_path, context_report
+from sessiondb.database_home import restored
 from sessiondb.discovery import agent_roots, find
-from sessiondb.entries import Entry, TreeNode, read_entries, read_header, read_raw_entry, read_tree
-from sessiondb.errors import ReadOnlyError, sqlite_errors
+from sessiondb.entries import read_entries, read_header, read_raw_entry
+from sessiondb.errors import EntryNotFoundError, ReadOnlyError, sqlite_errors
+from sessiondb.homes import last_id
 from sessiondb.importer import Options, import_found
+from sessiondb.jsonl import UNSET, Unset
+from sessiondb.later_branch import LaterBranch, find_later_branch
+from sessiondb.metadata import require_dialect
 from sessiondb.query import Result, run_query
 from sessiondb.report import ImportReport, OnProgress
 from sessiondb.rows import remove_abandoned
 from sessiondb.sessions import Filter, SessionInfo
 from sessiondb.sources import Sources, absolute
+from sessiondb.stored_tree import StoredTree
+from sessiondb.tree import Entry, TreeNode, build_tree
 from sessiondb.upgrade import require_current
 from sessiondb.verify import Verdict, verify_session
 
@@ -41,7 +50,7 @@ class Store:
     """One database of sessions. Any thread may use it (each gets a connection of its own); close it, or use `with`."""
 
     def __init__(self, path: Path, *, read_only: bool, timeout: float) -> None:
-        self.path = path
+        self.database = path
         self.read_only = read_only
         self._timeout = timeout
         self._local = threading.local()
@@ -60,11 +69,11 @@ class Store:
         """
         store = cls(default_path() if path is None else Path(path).expanduser(), read_only=read_only, timeout=timeout)
         try:
-            db = store._db
-            writable = require_current(db, store.path, read_only=read_only)
+            db = store.connection
+            writable = require_current(db, store.database, read_only=read_only)
             store.read_only = not writable
             if writable:
-                with sqlite_errors(str(store.path)):
+                with sqlite_errors(str(store.database)):
                     remove_abandoned(db)
         except BaseException:
             store.close()
@@ -72,10 +81,11 @@ class Store:
         return store
 
     @property
-    def _db(self) -> apsw.Connection:
+    def connection(self) -> apsw.Connection:
+        """This thread's connection, for the engine's own rooms."""
         db: apsw.Connection | None = getattr(self._local, "db", None)
         if db is None:
-            db = open_database(self.path, read_only=self.read_only, timeout=self._timeout)
+            db = open_database(self.database, read_only=self.read_only, timeout=self._timeout)
             db.create_scalar_function("casefold", _casefold, 1, deterministic=True)
             self._local.db = db
             with self._lock:
@@ -111,26 +121,26 @@ class Store:
         without a header) go before what the lines and names say. With `dry_run` nothing is written.
         """
         roots = agent_roots() if paths is None else [absolute(path) for path in paths]
-        options = Options(dialect, session_id, dry_run, on_progress)
+        options = Options(require_dialect(dialect), session_id, dry_run, on_progress)
         return self._import(roots, options, remember=not dry_run)
 
     def refresh(self, *, on_progress: OnProgress | None = None) -> ImportReport:
         """Take in what grew or came under the roots of earlier imports; files that did not change cost a stat."""
-        with sqlite_errors(str(self.path)):
-            roots = Sources(self._db).roots()
-        report = ImportReport(str(self.path))
+        with self._errors():
+            roots = Sources(self.connection).roots()
+        report = ImportReport(str(self.database))
         for dialect in dict.fromkeys([None, *(dialect for _, dialect in roots)]):
             group = [path for path, given in roots if given == dialect]
-            report.add(self._import(group, Options(dialect, on_progress=on_progress), remember=False))
+            report.add(self._import(group, Options(require_dialect(dialect), on_progress=on_progress), remember=False))
         return report
 
     def _import(self, roots: Sequence[Path], options: Options, *, remember: bool) -> ImportReport:
         if not options.dry_run:
-            self._require_writable()
+            self.require_writable()
         present = [root for root in roots if remember or os.path.lexists(root)]
-        with sqlite_errors(str(self.path)):
-            db, now_ms = self._db, int(time.time() * 1000)
-            report = import_found(db, self.path, find(present), options)
+        with self._errors():
+            db, now_ms = self.connection, int(time.time() * 1000)
+            report = import_found(db, self.database, find(present), options)
             if not options.dry_run:
                 sources = Sources(db)
                 report.vanished = [str(path) for path in sources.note_vanished(roots, now_ms)]
@@ -140,9 +150,13 @@ class Store:
                 sources.note_look(now_ms)
         return report
 
-    def _require_writable(self) -> None:
+    def _errors(self) -> AbstractContextManager[None]:
+        return sqlite_errors(str(self.database))
+
+    def require_writable(self) -> None:
+        """ReadOnlyError unless the store may be written to."""
         if self.read_only:
-            raise ReadOnlyError(f"{self.path} is open read-only; open it for writing to import or refresh")
+            raise ReadOnlyError(f"{self.database} is open read-only; open it for writing")
 
     # -- looking -------------------------------------------------------------------------------------------------
 
@@ -157,56 +171,89 @@ class Store:
         """
         which = Filter(cwd, query, since_ms, until_ms, superseded)
         now_ms = int(time.time() * 1000)
-        with sqlite_errors(str(self.path)):
-            return sessions.list_sessions(self._db, which, now_ms=now_ms, limit=limit, offset=offset)
+        with self._errors():
+            return sessions.list_sessions(self.connection, which, now_ms=now_ms, limit=limit, offset=offset)
 
     def count_sessions(self, which: Filter | None = None) -> int:
         """How many sessions match, all pages together."""
-        with sqlite_errors(str(self.path)):
-            return sessions.count_sessions(self._db, which or Filter())
+        with self._errors():
+            return sessions.count_sessions(self.connection, which or Filter())
 
     def session(self, ref: SessionRef) -> SessionInfo:
         """The one session that answers to `ref`; SessionNotFoundError or AmbiguousSessionError."""
-        with sqlite_errors(str(self.path)):
+        with self._errors():
             if isinstance(ref, SessionInfo):
-                return sessions.by_key(self._db, ref.pk)
-            return sessions.resolve(self._db, os.fspath(ref))
+                return sessions.by_key(self.connection, ref.pk)
+            return sessions.resolve(self.connection, os.fspath(ref))
 
     def header(self, session: SessionRef) -> Entry | None:
         """The session's header in the client's keys, as its line has it; None when it has none."""
         pk = self.session(session).pk
-        with sqlite_errors(str(self.path)):
-            return read_header(self._db, pk)
+        with self._errors():
+            return read_header(self.connection, pk)
 
     def entries(self, session: SessionRef) -> list[Any]:
         """All entries in file order, dicts in the client's keys, migrated to version 3; without the header."""
         pk = self.session(session).pk
-        with sqlite_errors(str(self.path)):
-            return read_entries(self._db, pk)
+        with self._errors():
+            return read_entries(self.connection, pk)
 
     def raw_entry(self, session: SessionRef, entry_id: str) -> bytes:
         """The bytes of one entry as its line has them; EntryNotFoundError when there is none of that id."""
         pk = self.session(session).pk
-        with sqlite_errors(str(self.path)):
-            return read_raw_entry(self._db, pk, entry_id)
+        with self._errors():
+            return read_raw_entry(self.connection, pk, entry_id)
 
     def tree(self, session: SessionRef) -> list[TreeNode]:
-        """The roots of the session's tree, each `{"entry", "children", "label"?}`."""
-        pk = self.session(session).pk
-        with sqlite_errors(str(self.path)):
-            return read_tree(self._db, pk)
+        """The roots of the session's tree, each `{"entry", "children", "label"?}`; see `build_tree`."""
+        info = self.session(session)
+        with self._errors():
+            return build_tree(read_entries(self.connection, info.pk), with_label_times=info.dialect == "pi")
+
+    def path(self, session: SessionRef, leaf: str | Unset | None = UNSET) -> list[Entry]:
+        """The entries from the root to `leaf`: an entry's id, by default the last entry; None: before the first one.
+
+        EntryNotFoundError for an id that the session does not have.
+        """
+        tree = StoredTree(self.connection, self.session(session).pk)
+        with self._errors():
+            leaf_id = _leaf_of(tree, leaf)
+            return [] if leaf_id is None else tree.path(leaf_id)
+
+    def context(self, session: SessionRef, leaf: str | Unset | None = UNSET) -> dict[str, Any]:
+        """What goes to the model from `leaf` (as in `path`), images put back; costs what the live window costs."""
+        info = self.session(session)
+        tree = StoredTree(self.connection, info.pk)
+        with self._errors():
+            leaf_id = _leaf_of(tree, leaf)
+            above, path = ([], []) if leaf_id is None else tree.window(leaf_id)
+            whole = [restored(entry, self, info.dialect) for entry in path]
+        return context_of_path(whole, above=above, dialect=info.dialect)
+
+    def context_report(self, session: SessionRef, leaf: str | Unset | None = UNSET) -> ContextReport:
+        """What keeps the context at `leaf` from being whole: open tool calls, entries that cannot be reached."""
+        info = self.session(session)
+        tree = StoredTree(self.connection, info.pk)
+        with self._errors():
+            return context_report(tree.entries(), _leaf_of(tree, leaf), dialect=info.dialect)
+
+    def later_branch(self, session: SessionRef) -> LaterBranch | None:
+        """The branch that has later messages than the one the last entry is on; None when there is none."""
+        info = self.session(session)
+        with self._errors():
+            return find_later_branch(self.connection, info.pk)
 
     def faults(self, session: SessionRef) -> list[dict[str, Any]]:
         """What is wrong in the session's lines: `line` (from 1), `offset` (bytes), `kind`, `message`."""
         pk = self.session(session).pk
         names = ("line", "offset", "kind", "message")
-        with sqlite_errors(str(self.path)):
-            return [dict(zip(names, row, strict=True)) for row in select(self._db, SELECT_FAULTS, {"pk": pk})]
+        with self._errors():
+            return [dict(zip(names, row, strict=True)) for row in select(self.connection, SELECT_FAULTS, {"pk": pk})]
 
     def last_look_ms(self) -> int | None:
         """When files were last looked at by an import or a refresh, ms since the epoch."""
-        with sqlite_errors(str(self.path)):
-            return Sources(self._db).last_look_ms()
+        with self._errors():
+            return Sources(self.connection).last_look_ms()
 
     # -- giving out ----------------------------------------------------------------------------------------------
 
@@ -220,36 +267,36 @@ class Store:
         """
         info = self.session(session)
         target = Path(out).expanduser() if isinstance(out, str | os.PathLike) else out
-        with sqlite_errors(str(self.path)):
-            return exporter.write_session(self._db, info, target, form, force=force)
+        with self._errors():
+            return exporter.write_session(self.connection, info, target, form, force=force)
 
     def export_all(
         self, folder: str | os.PathLike[str], form: exporter.Form = "as-is", *, force: bool = False,
         superseded: bool = False,
     ) -> exporter.ExportReport:  # fmt: skip
         """Recreate an agent's folder with every session and blob; see `exporter.write_all`."""
-        infos = self.sessions(superseded=superseded)
-        with sqlite_errors(str(self.path)):
-            return exporter.write_all(self._db, sorted(infos, key=lambda i: i.pk), Path(folder), form, force=force)
+        infos = sorted(self.sessions(superseded=superseded), key=lambda info: info.pk)
+        with self._errors():
+            return exporter.write_all(self.connection, infos, Path(folder), form, force=force)
 
     def verify(self, session: SessionRef | None = None) -> Iterator[Verdict]:
         """Hold one session, or all of them, against their files byte for byte; one verdict for each path."""
         infos = [self.session(session)] if session is not None else self.sessions(superseded=True)
         for info in infos:
-            with sqlite_errors(str(self.path)):
-                yield from verify_session(self._db, info.pk)
+            with self._errors():
+                yield from verify_session(self.connection, info.pk)
 
     def check(self) -> list[str]:
         """Problems in the database: pages, references, rows that differ from what the lines give. Empty: none."""
-        with sqlite_errors(str(self.path)):
-            return find_problems(self._db)
+        with self._errors():
+            return find_problems(self.connection)
 
     # -- anything else -------------------------------------------------------------------------------------------
 
     @property
     def blobs(self) -> BlobStore:
         """The images and other blobs that sessions refer to."""
-        return BlobStore(self._db)
+        return BlobStore(self.connection)
 
     def sql(self, query: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[dict[str, Any]]:
         """Run one query that only reads; its rows as dicts. BadQueryError when it is wrong or would write."""
@@ -257,8 +304,8 @@ class Store:
 
     def query(self, query: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> Result:
         """As `sql`, with the columns' names also when there are no rows."""
-        with sqlite_errors(str(self.path)):
-            db = open_database(self.path, read_only=True, timeout=self._timeout)
+        with self._errors():
+            db = open_database(self.database, read_only=True, timeout=self._timeout)
             try:
                 return run_query(db, query, params)
             finally:
@@ -272,8 +319,16 @@ class Store:
 
         return create_engine(
             "sqlite+apsw://",
-            creator=lambda: dbapi.Connection.wrap(open_database(self.path, read_only=self.read_only)),
+            creator=lambda: dbapi.Connection.wrap(open_database(self.database, read_only=self.read_only)),
         )
+
+
+def _leaf_of(tree: StoredTree, leaf: str | Unset | None) -> str | None:
+    if leaf is UNSET:
+        return last_id(tree)
+    if leaf is not None and leaf not in tree:
+        raise EntryNotFoundError(leaf)
+    return leaf
 
 
 def _casefold(*values: Any) -> Any:

@@ -12,10 +12,9 @@ import apsw
 
 from sessiondb.blobs import BlobStore
 from sessiondb.connection import select_value, snapshot
-from sessiondb.exporter import session_bytes
 from sessiondb.files import open_regular
 from sessiondb.jsonl import split_lines
-from sessiondb.rows import read_lines
+from sessiondb.rows import join_pieces, read_original_slots
 from sessiondb.sessions import SessionInfo, by_key
 from sessiondb.sources import Source, Sources
 
@@ -31,8 +30,8 @@ class Verdict:
     `equal`: every byte is held. `grown`: the file goes on for `lines` lines that are not held. `changed`: `lines` is
     the first line that differs. `gone`: no file any more; the held bytes have the digest they were imported with.
     `unreadable`, `damaged` (the held bytes do not have that digest, or a blob's not its own): see `detail`. `ahead` is
-    how many bytes the database has beyond the imported ones (appended since). `missing_blobs` are referred to and not
-    held.
+    how many bytes the session has more than were imported (appended since, or a rewrite made it longer).
+    `missing_blobs` are referred to and not held.
     """
 
     session: str
@@ -68,7 +67,7 @@ def _verdicts(db: apsw.Connection, info: SessionInfo) -> Iterator[Verdict]:
     store = BlobStore(db)
     missing = tuple(store.missing(info.pk))
     damage = _damage(db, info, store)
-    ahead = info.byte_count - info.imported_bytes
+    ahead = max(0, info.byte_count - info.imported_bytes)
     sources = Sources(db).of_session(info.pk)
     state: State
     for source in sources:
@@ -89,7 +88,7 @@ def _damage(db: apsw.Connection, info: SessionInfo, store: BlobStore) -> str:
 
 def _has_its_digest(db: apsw.Connection, info: SessionInfo) -> bool:
     hasher = hashlib.sha256()
-    for piece in session_bytes(db, info, "original"):
+    for piece in read_original_slots(db, info.pk):
         hasher.update(piece)
     return bool(hasher.digest() == select_value(db, SELECT_DIGEST, {"pk": info.pk}))
 
@@ -103,7 +102,7 @@ def _wrong_blobs(store: BlobStore, session_pk: int) -> Iterator[str]:
 def _compare(db: apsw.Connection, info: SessionInfo, source: Source) -> tuple[State, int, str]:
     try:
         with open_regular(source.path) as stream:
-            return _compare_lines(_held_lines(db, info), split_lines(stream))
+            return _compare_lines(join_pieces(read_original_slots(db, info.pk)), split_lines(stream))
     except (FileNotFoundError, NotADirectoryError):
         return "gone", 0, ""
     except OSError as error:
@@ -123,13 +122,3 @@ def _compare_lines(held: Iterator[bytes], there: Iterator[bytes]) -> tuple[State
         what = "missing in the file" if theirs is None else "different"
         return "changed", number, f"line {number} is {what}"
     return "equal", 0, ""
-
-
-def _held_lines(db: apsw.Connection, info: SessionInfo) -> Iterator[bytes]:
-    """The imported lines. What was appended since starts a line of its own."""
-    left = info.imported_bytes
-    for line in read_lines(db, info.pk):
-        if left <= 0:
-            return
-        yield line[:left]
-        left -= len(line)

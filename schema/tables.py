@@ -72,6 +72,9 @@ session = Table(
     Column("superseded", Integer, nullable=False, server_default=text("0")),
     Column("imported_ms", Integer, nullable=False),
     Column("staged_by", Text),
+    Column("pointer_pk", Integer),
+    Column("original_slots", Integer),
+    Column("parent_pk", Integer, ForeignKey("session.pk", ondelete="SET NULL")),
     CheckConstraint("superseded IN (0, 1)", name="superseded_is_a_flag"),
     sqlite_strict=True,
 )
@@ -80,9 +83,19 @@ Index("ix_session_digest", session.c.digest)
 Index("ix_session_grown_from", session.c.grown_from, sqlite_where=session.c.grown_from.is_not(None))
 Index("ix_session_replaced_from", session.c.replaced_from, sqlite_where=session.c.replaced_from.is_not(None))
 Index("ix_session_staged", session.c.staged_by, sqlite_where=session.c.staged_by.is_not(None))
+Index("ix_session_parent_session", session.c.parent_session, sqlite_where=session.c.parent_session.is_not(None))
+Index("ix_session_parent_pk", session.c.parent_pk, sqlite_where=session.c.parent_pk.is_not(None))
 
 line = Table(
     "line",
+    metadata,
+    Column("pk", Integer, primary_key=True),
+    Column("raw", AnyType, nullable=False),
+    sqlite_strict=True,
+)
+
+original = Table(
+    "original",
     metadata,
     Column("pk", Integer, primary_key=True),
     Column("raw", AnyType, nullable=False),
@@ -110,9 +123,11 @@ entry = Table(
     Column("cache_read", Integer),
     Column("cache_write", Integer),
     Column("cost", REAL),
+    Column("state_pk", Integer),
     sqlite_strict=True,
 )
 Index("ix_entry_session_entry_id", entry.c.session_pk, entry.c.entry_id)
+Index("ix_entry_label", entry.c.session_pk, sqlite_where=entry.c.type == "label")
 
 fault = Table(
     "fault",

@@ -8,7 +8,7 @@ SESSIONS: Final = """
 CREATE VIEW sessions AS
 SELECT pk, id, dialect, dialect_reason, version, cwd, title, first_message, parent_session, created_ms, modified_ms,
        message_count, entry_count, line_count, fault_count, byte_count, leaf_pk, grown_from, replaced_from,
-       superseded, imported_ms
+       superseded, imported_ms, parent_pk
 FROM session
 WHERE staged_by IS NULL
 """
@@ -43,6 +43,7 @@ CREATE TRIGGER session_deletes_its_lines AFTER DELETE ON session
 BEGIN
   DELETE FROM line WHERE pk BETWEEN old.pk << 32 AND (old.pk << 32) + 4294967295;
   DELETE FROM entry WHERE pk BETWEEN old.pk << 32 AND (old.pk << 32) + 4294967295;
+  DELETE FROM original WHERE pk BETWEEN old.pk << 32 AND (old.pk << 32) + 4294967295;
 END
 """
 

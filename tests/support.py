@@ -14,7 +14,8 @@ from sessiondb.exporter import Form
 from sessiondb.report import ImportReport
 from sessiondb.sessions import SessionInfo
 
-GOLDEN = Path(__file__).resolve().parent / "golden/jsonl"
+GOLDEN_ROOT = Path(__file__).resolve().parent / "golden"
+GOLDEN = GOLDEN_ROOT / "jsonl"
 BUGCASES = GOLDEN / "bugcases"
 
 OpenStore = Callable[..., Store]

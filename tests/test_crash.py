@@ -26,7 +26,7 @@ def count(*_):
         os.kill(os.getpid(), signal.SIGKILL)
     return True
 with Store.open(sys.argv[1]) as store:
-    store._db.exec_trace = count
+    store.connection.exec_trace = count
     print("ready", flush=True)
     store.import_paths([sys.argv[2]])
 print(-left, flush=True)
@@ -170,7 +170,7 @@ def test_an_import_leaves_the_write_lock_to_others_between_batches(
     store.import_paths([tmp_path / "first"])  # from here on the database has other users
     write_sessions(tmp_path / "in", 40, 200, seed=10)
     monkeypatch.setattr(batch, "BATCH_BYTES", 100_000)
-    other = apsw.Connection(str(store.path))
+    other = apsw.Connection(str(store.database))
     other.set_busy_timeout(2000)
     got_in = []
 

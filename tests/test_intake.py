@@ -424,7 +424,7 @@ def test_without_any_agent_folder_nothing_happens_and_nothing_is_made(
 
 def test_the_database_itself_is_never_opened_as_a_source(store: Store) -> None:
     """Invariant 9: its plain close would drop SQLite's locks."""
-    link = store.path.with_name("link")
-    link.symlink_to(store.path.parent)
-    report = store.import_paths([store.path, link / store.path.name])
+    link = store.database.with_name("link")
+    link.symlink_to(store.database.parent)
+    report = store.import_paths([store.database, link / store.database.name])
     assert [s.reason for s in report.skipped] == ["the database itself"] * 2

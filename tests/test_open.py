@@ -11,9 +11,14 @@ from pathlib import Path
 
 import apsw
 import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import create_engine
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.pool import StaticPool
 
-from sessiondb import Store
-from sessiondb.connection import default_path
+from sessiondb import Store, dbapi
+from sessiondb.connection import default_path, open_database
 from sessiondb.errors import (
     BadQueryError,
     DatabaseBusyError,
@@ -23,6 +28,8 @@ from sessiondb.errors import (
     SchemaTooNewError,
     SessionDBWarning,
 )
+from sessiondb.schema import APPLICATION_ID
+from tests.support import GOLDEN, entry, header, tables, write
 
 LINE = b'{"type":"session","version":3,"id":"one","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/w"}\n'
 
@@ -35,14 +42,14 @@ def with_one_session(open_store: Callable[..., Store], tmp_path: Path) -> Path:
     (tmp_path / "one.jsonl").write_bytes(LINE)
     store = open_store()
     store.import_paths([tmp_path / "one.jsonl"])
-    return store.path
+    return store.database
 
 
 def test_a_new_database_and_its_folder_are_private_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         with Store.open(tmp_path / "a" / "b" / "s.db") as store:
-            modes = {p.name: p.stat().st_mode & 0o777 for p in store.path.parent.iterdir()}
+            modes = {p.name: p.stat().st_mode & 0o777 for p in store.database.parent.iterdir()}
             assert modes == {"s.db": 0o600, "s.db-wal": 0o600, "s.db-shm": 0o600}
             assert [(tmp_path / f).stat().st_mode & 0o777 for f in ("a", "a/b")] == [0o700, 0o700]
     finally:
@@ -173,3 +180,87 @@ def test_a_database_that_is_current_is_opened_without_alembic_or_sqlalchemy(
         "print([m for m in ('sqlalchemy', 'alembic', 'sqlite3', 'rich') if m in sys.modules])"
     )
     assert run_python(code, str(path)).stdout == "[]\n"
+
+
+# Older databases
+
+
+def of_revision_1(path: Path, like: Store) -> Path:
+    """A database as revision 0001 left it, with the sessions of another."""
+    config = Config()
+    config.set_main_option("script_location", "sessiondb:migrations")
+    db = open_database(path)
+    wrapped = dbapi.Connection.wrap(db)
+    engine = create_engine("sqlite+apsw://", creator=lambda: wrapped, poolclass=StaticPool)
+    with engine.connect() as connection, connection.begin():
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute("ATTACH ? AS newer", (str(like.database),))
+    db.execute("BEGIN; PRAGMA defer_foreign_keys = ON")
+    for table in ("session", "line", "entry", "fault", "source", "root", "blob", "blob_reference", "state"):
+        columns = ", ".join(row[1] for row in db.execute(f"PRAGMA main.table_info({table})"))
+        db.execute(f"INSERT OR REPLACE INTO main.{table} ({columns}) SELECT {columns} FROM newer.{table}")
+    db.execute("COMMIT")
+    db.close()
+    engine.dispose()
+    return path
+
+
+def some_sessions(store: Store, folder: Path) -> None:
+    """With settings above compactions, on branches and in a cycle, labels, and parents by id and by path."""
+    root = folder / "root.jsonl"
+    kinds = ("mode_change", "label", "model_change", "compaction")
+    chain = [entry(n, n - 1 or None, type=kind) for n, kind in enumerate(kinds, start=1)]
+    cycle = [entry(5, 1, type="compaction"), entry(6, 7, type="mode_change"), entry(7, 6, type="compaction")]
+    forward = [entry(1, 2, type="compaction"), entry(2, type="mode_change")]
+    write(root, header("r"), b"broken\n", *chain, *cycle)
+    write(folder / "id.jsonl", header("i", parentSession="r"), *forward)
+    write(folder / "path.jsonl", header("p", parentSession=str(root)), entry(1))
+    write(folder / "self.jsonl", header("s", parentSession="s"), entry(1))
+    for number in range(2):
+        write(folder / f"twin-{number}.jsonl", header("t"), entry(number))
+    write(folder / "unclear.jsonl", header("u", parentSession="t"), entry(1))
+    store.import_paths([folder, GOLDEN])
+
+
+def test_an_older_database_is_upgraded_and_is_then_as_if_it_were_made_today(
+    open_store: Callable[..., Store], tmp_path: Path
+) -> None:
+    today = open_store("today.db")
+    some_sessions(today, tmp_path / "in")
+    path = of_revision_1(tmp_path / "db/older.db", today)
+    with pytest.raises(ReadOnlyError, match="0001"):
+        Store.open(path, read_only=True)
+    upgraded = open_store("older.db")
+    assert tables(upgraded) == tables(today)
+    states = upgraded.sql("SELECT count(state_pk) AS n FROM entry")[0]["n"]
+    parents = upgraded.sql("SELECT id FROM sessions WHERE parent_pk IS NOT NULL ORDER BY id")
+    assert (states > 4, [row["id"] for row in parents]) == (True, ["i", "p"])
+
+
+def test_an_upgrade_that_fails_leaves_the_database_as_it_was(open_store: Callable[..., Store], tmp_path: Path) -> None:
+    today = open_store("today.db")
+    some_sessions(today, tmp_path / "in")
+    path = of_revision_1(tmp_path / "db/older.db", today)
+    db = apsw.Connection(str(path))
+    db.execute("CREATE TABLE original (mine)")  # in the way of the eighth statement
+    before = list(db.execute("SELECT name, sql FROM sqlite_schema ORDER BY name"))
+    with pytest.raises(OperationalError, match="already exists"):
+        Store.open(path)
+    assert list(db.execute("SELECT name, sql FROM sqlite_schema ORDER BY name")) == before
+    assert db.execute("SELECT version_num FROM alembic_version").get == "0001"
+    db.execute("DROP TABLE original")
+    db.close()
+    assert tables(open_store("older.db")) == tables(today)
+
+
+def test_many_processes_may_upgrade_a_database_at_once(open_store: Callable[..., Store], tmp_path: Path) -> None:
+    today = open_store("today.db")
+    some_sessions(today, tmp_path / "in")
+    path = of_revision_1(tmp_path / "db/older.db", today)
+    code = "import sys; from sessiondb import Store; s = Store.open(sys.argv[1]); print(len(s.sessions())); s.close()"
+    args = [sys.executable, "-c", code, str(path)]
+    children = [subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    outcomes = [child.communicate(timeout=120) for child in children]
+    assert outcomes == [(f"{len(today.sessions())}\n", "")] * 3

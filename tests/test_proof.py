@@ -35,7 +35,7 @@ def source(tmp_path: Path) -> Path:
 def test_damaged_bytes_in_the_database_are_found_whatever_the_source_says(tmp_path: Path, source: Path) -> None:
     with Store.open(tmp_path / "s.db") as store:
         store.import_paths([source])
-        db = apsw.Connection(str(store.path))
+        db = apsw.Connection(str(store.database))
         db.execute("UPDATE line SET raw = replace(raw, 'custom', 'costum') WHERE pk = (SELECT max(pk) FROM line)")
         db.close()
         assert next(store.verify()).state == "damaged"
@@ -47,7 +47,7 @@ def test_damaged_bytes_in_the_database_are_found_whatever_the_source_says(tmp_pa
 def test_check_finds_rows_that_differ_from_their_lines(tmp_path: Path, source: Path) -> None:
     with Store.open(tmp_path / "s.db") as store:
         store.import_paths([source])
-        db = apsw.Connection(str(store.path))
+        db = apsw.Connection(str(store.database))
         db.execute("PRAGMA foreign_keys = ON")
         for change in (
             "UPDATE entry SET depth = 7", "UPDATE session SET title = 'x'", "DELETE FROM entry",
@@ -65,7 +65,7 @@ def test_what_was_appended_since_is_ahead_and_leaves_the_source_equal(store: Sto
     """The door that appends will use: bytes beyond the imported ones are part of `as-is`, not of `original`."""
     store.import_paths([source])
     info = store.session("s")
-    db = store._db
+    db = store.connection
     digest = store.sql("SELECT digest FROM session")[0]["digest"]
     with transaction(db):
         indexer = rows.resume(db, info.pk)

@@ -94,7 +94,7 @@ def test_a_growth_bigger_than_a_batch_is_committed_alone_and_whole(
     store.import_paths([tmp_path / "in"])
     write(grows, header("a"), *(entry(n, n - 1 or None) for n in range(1, 60)))
     write(tmp_path / "in/c.jsonl", twin)  # joins what is held, in a transaction of its own
-    reader = apsw.Connection(str(store.path), flags=apsw.SQLITE_OPEN_READONLY)
+    reader = apsw.Connection(str(store.database), flags=apsw.SQLITE_OPEN_READONLY)
     seen = set()
 
     def look(_: Progress) -> None:
@@ -113,7 +113,7 @@ def test_a_commit_that_fails_is_rolled_back_told_and_done_by_the_next_run(tmp_pa
     for n in range(5):
         write(tmp_path / f"in/{n}.jsonl", header(f"s-{n}"), entry(1))
     with Store.open(tmp_path / "s.db", timeout=0.2) as store:
-        reader = apsw.Connection(str(store.path), flags=apsw.SQLITE_OPEN_READONLY)
+        reader = apsw.Connection(str(store.database), flags=apsw.SQLITE_OPEN_READONLY)
 
         def stand_in_the_way(progress: Progress) -> None:
             if progress.files == 2:
@@ -172,8 +172,8 @@ def test_a_broken_line_s_blob_counts_too(store: Store, tmp_path: Path, broken: s
 def test_the_database_is_known_under_any_name(store: Store, tmp_path: Path) -> None:
     """Invariant 9: a plain open and close of it would drop SQLite's locks."""
     write(tmp_path / "in/s.jsonl", header())
-    os.link(store.path, tmp_path / "in/hard.jsonl")
-    (tmp_path / "in/soft.jsonl").symlink_to(store.path)
+    os.link(store.database, tmp_path / "in/hard.jsonl")
+    (tmp_path / "in/soft.jsonl").symlink_to(store.database)
     report = store.import_paths([tmp_path / "in"])
     assert sorted(Path(s.path).name for s in report.skipped if s.reason == "the database itself") == [
         "hard.jsonl", "soft.jsonl",

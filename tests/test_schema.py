@@ -40,6 +40,8 @@ def test_migrating_an_empty_file_gives_what_the_metadata_says(store: Store) -> N
         context = MigrationContext.configure(connection, opts=options)
         differences = compare_metadata(context, metadata)
     engine.dispose()
+    # SQLAlchemy overlooks ON DELETE behind a column, where ALTER TABLE has it; the next test asks SQLite itself.
+    differences = [d for d in differences if not (d[0] in ("add_fk", "remove_fk") and "parent_pk" in str(d))]
     assert [d for d in differences if "alembic_version" not in str(d)] == []
 
 
@@ -56,11 +58,13 @@ def test_create_all_and_the_migrations_give_the_same_columns_and_constraints(sto
         ours, theirs = inspect(migrated), inspect(created)
         shape = [(c["name"], str(c["type"]), c["nullable"], c["default"]) for c in ours.get_columns(table)]
         assert shape == [(c["name"], str(c["type"]), c["nullable"], c["default"]) for c in theirs.get_columns(table)]
-        assert ours.get_foreign_keys(table) == theirs.get_foreign_keys(table)
         assert _comparable(ours.get_indexes(table)) == _comparable(theirs.get_indexes(table))
         with migrated.connect() as a, created.connect() as b:
             pragma = text(f"SELECT wr, strict FROM pragma_table_list WHERE name = '{table}'")
             assert a.execute(pragma).fetchall() == b.execute(pragma).fetchall()
+            columns = '"table", "from", "to", on_update, on_delete'
+            references = text(f"SELECT {columns} FROM pragma_foreign_key_list('{table}') ORDER BY 2")
+            assert a.execute(references).fetchall() == b.execute(references).fetchall()
     migrated.dispose()
     created.dispose()
 
@@ -106,6 +110,8 @@ SCANS_ON_PURPOSE = {
     "sessiondb.sessions.SELECT_ALL_PATHS": "source",
     "sessiondb.sources.SELECT_ALL": "o",
     "sessiondb.sources.SELECT_ROOTS": "root",
+    "sessiondb.check.COUNT_ORIGINALS_OF_NOBODY": "original",
+    "sessiondb.lineage.COUNT_WRONG_PARENTS": "c",
     "sessiondb.blobs.SELECT_SESSIONS_MISSING": "r",
     # one short row a session, asked once for a big file or a name typed by hand
     "sessiondb.importer.SELECT_SAME_SIZE": "session",
@@ -115,9 +121,10 @@ SCANS_ON_PURPOSE = {
 
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_every_statement_compiles_and_scans_no_table_by_accident(store: Store, name: str) -> None:
-    db = store._db
+    db = store.connection
     plan = [row[3] for row in db.execute("EXPLAIN QUERY PLAN " + STATEMENTS[name], _any_values(STATEMENTS[name]))]
-    scanned = {m[1] for step in plan if (m := re.match(r"SCAN (?!\d+[ -])(\w+)(?! VIRTUAL)", step)) and m[1] != "k"}
+    scanned = {m[1] for step in plan if (m := re.match(r"SCAN (?!\d+[ -])(\w+)(?! VIRTUAL)", step))}
+    scanned -= {"k", "up", "p"}  # the keys that were given, what a walk has reached, what a parent may be
     assert scanned - {SCANS_ON_PURPOSE.get(name), "CONSTANT"} == set(), plan
 
 
@@ -147,9 +154,9 @@ def test_deleting_a_session_row_leaves_nothing_of_it(store: Store, tmp_path: Pat
     file = tmp_path / "a.jsonl"
     file.write_bytes(b'{"type":"session","version":3,"id":"a","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/"}\nbroken\n')
     store.import_paths([file])
-    db = open_database(store.path)
+    db = open_database(store.database)
     db.execute("DELETE FROM session")
-    for table in ("line", "entry", "fault", "source", "blob_reference"):
+    for table in ("line", "entry", "original", "fault", "source", "blob_reference"):
         assert db.execute(f"SELECT count(*) FROM {table}").get == 0
     db.close()
 
@@ -158,7 +165,7 @@ def test_staged_rows_are_in_no_view(store: Store, tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_bytes(b'{"type":"message","id":"1","timestamp":"2026-01-01T00:00:00.000Z"}\nbroken\n')
     store.import_paths([file])
-    db: apsw.Connection = open_database(store.path)
+    db: apsw.Connection = open_database(store.database)
     db.execute("UPDATE session SET staged_by = 'elsewhere 1 x'")
     for view in ("sessions", "entries", "faults"):
         assert store.sql(f"SELECT count(*) AS n FROM {view}") == [{"n": 0}]

@@ -19,7 +19,7 @@ def command(ctx: click.Context, fresh: bool) -> None:
     with reading(settings, fresh=fresh) as store:
         problems = store.check()
         if settings.json:
-            put_json({"database": str(store.path), "problems": problems, "as_of": as_of(store)})
+            put_json({"database": str(store.database), "problems": problems, "as_of": as_of(store)})
         else:
             put(map(printable, problems))
             say(counted(len(problems), "problem") if problems else "no problem found")

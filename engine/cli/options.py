@@ -123,7 +123,7 @@ def _refresh(store: Store, *, quiet: bool) -> None:
         report = store.refresh(on_progress=on_progress)
     if not quiet:
         news = f"{report.imported:,} new, {report.updated:,} grown, {len(report.skipped):,} skipped"
-        say(f"looked at {counted(report.files, 'file')}: {news} ({store.path})")
+        say(f"looked at {counted(report.files, 'file')}: {news} ({store.database})")
 
 
 def _how_old(store: Store) -> str:

@@ -1,0 +1,379 @@
+"""A live session in the database: each append is one short transaction, through the door that imports use."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import apsw
+
+from sessiondb import forms, live_rows, rows, size_control
+from sessiondb.connection import select_value, transaction, wait_for_disk
+from sessiondb.entries import read_header
+from sessiondb.errors import SessionDBWarning, SessionNotFoundError, sqlite_errors
+from sessiondb.homes import fresh_metadata, last_id, note, replace_entries
+from sessiondb.jsonl import CURRENT_VERSION, encode_entry, format_time, header_with_slot, migrate, parse_title_slot
+from sessiondb.lines import Indexer, read_slot
+from sessiondb.metadata import Dialect, Metadata
+from sessiondb.schema import SLOT_BITS
+from sessiondb.session_lines import SessionLines, read_session_lines
+from sessiondb.stored_tree import StoredTree
+from sessiondb.tree import Entry, Label, MemoryTree, Tree, Window
+
+if TYPE_CHECKING:
+    from sessiondb.sessions import SessionInfo
+    from sessiondb.store import Store
+
+NOTHING_IMPORTED: Final = hashlib.sha256().digest()
+
+
+class DatabaseHome:
+    """One session of a store. What is held is in memory; once written, entries are read as they are asked for.
+
+    An append that fails is rolled back and may be tried again. Another manager, or an import, may write to the same
+    session meanwhile: each append goes behind what is there, as a child of its own manager's leaf.
+    """
+
+    def __init__(self, store: Store, header: Entry, metadata: Metadata, *, durable: bool) -> None:
+        self.header = header
+        self.metadata = metadata
+        self._store = store
+        self._durable = durable
+        self._pk: int | None = None
+        self._parent_pk: int | None = None
+        self._title_slot: bytes | None = None
+        self._held = MemoryTree()
+        self._unwritten: list[Entry] = []
+        self._changed: dict[str, Entry] = {}  # what the next rewrite writes, by id
+        self._uncut: dict[str, Entry] = {}  # entries that were cut for the disk, as they are in memory
+        self._indexer: Indexer | None = None
+        self._stored: tuple[apsw.Connection, _LiveTree] | None = None
+        self._has_pointer = True  # as far as is known
+        self._named: set[str] = set()  # ids that stand in their lines, as far as that was looked at
+
+    @property
+    def location(self) -> str:
+        session_id: str = self.header["id"]
+        return session_id
+
+    @property
+    def is_written(self) -> bool:
+        return self._pk is not None
+
+    @property
+    def tree(self) -> Tree:
+        if self._pk is None or self._unwritten:
+            return self._held
+        if self._stored is None or self._stored[0] is not self._db:  # another thread has another connection
+            self._stored = self._db, _LiveTree(StoredTree(self._db, self._pk), self._restored)
+        return self._stored[1]
+
+    @property
+    def _db(self) -> apsw.Connection:
+        return self._store.connection
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def hold(self, entry: Entry) -> None:
+        if self._pk is not None and not self._unwritten:
+            self._held = MemoryTree(self.tree.entries())  # a session without an answer yet is a short one
+        note(self.metadata, entry)
+        self._held.add(entry)
+        self._unwritten.append(entry)
+
+    def write_held(self) -> None:
+        unwritten = self._unwritten
+        if self._pk is None:
+            self._create(self._held.entries())
+        elif unwritten:
+            self._write(unwritten)
+        self._unwritten, self._held = [], MemoryTree()
+
+    def append(self, entry: Entry) -> None:
+        self._write([entry])
+
+    def _create(self, entries: Sequence[Any]) -> None:
+        self._store.require_writable()
+        with self._sqlite_errors():
+            pk = next(rows.reserve_session_keys(self._db, 1))
+            given = self.metadata
+            metadata = Metadata(given.id_hint, given.dialect_given, given.folder)
+            with self._transaction() as db:
+                indexer = Indexer(pk, metadata, max_line=rows.longest_line(db))
+                rows.stage_session(db, indexer, _now_ms())
+                for line in self._first_lines(entries):
+                    indexer.add(line)
+                rows.write_rows(db, indexer.take_rows())
+                rows.finish_session(
+                    db, indexer, digest=NOTHING_IMPORTED, imported_bytes=0, now_ms=_now_ms()
+                )  # fmt: skip
+                if self._parent_pk is not None:
+                    live_rows.set_parent(db, pk, self._parent_pk)
+        self._pk, self.metadata = pk, metadata
+
+    def _first_lines(self, entries: Iterable[Any]) -> Iterator[bytes]:
+        session = SessionLines(self.header, list(entries), title_slot=self._title_slot)
+        return (line + b"\n" for line in session.lines(self._encode))
+
+    def _write(self, entries: Sequence[Entry]) -> None:
+        self._store.require_writable()
+        lines = [self._encode(entry) + b"\n" for entry in entries]
+        with self._sqlite_errors(), self._transaction() as db:
+            assert self._pk is not None
+            indexer = self._current_indexer(db)
+            if self._must_migrate(indexer, entries[0]):
+                self._replace(db, [*self._current_lines(db), *lines])
+                live_rows.clear_pointer(db, self._pk)
+                return
+            for line in lines:
+                indexer.add(line)
+            live_rows.extend_session(db, indexer)
+            if self._has_pointer:
+                live_rows.clear_pointer(db, self._pk)
+                self._has_pointer = False
+            self.metadata = indexer.metadata
+
+    def _current_indexer(self, db: apsw.Connection) -> Indexer:
+        """The indexer at the session's end, read anew when somebody else has written since."""
+        assert self._pk is not None
+        indexer = self._indexer
+        if indexer is None or live_rows.place_of(db, self._pk) != (indexer.place.slot, indexer.place.offset):
+            indexer = live_rows.resume(db, self._pk)
+            if indexer is None:
+                raise SessionNotFoundError(self.location)
+            live_rows.end_last_line(db, indexer)
+            self._indexer = indexer
+        return indexer
+
+    def _must_migrate(self, indexer: Indexer, entry: Entry) -> bool:
+        """Whether the session's lines must be written again first.
+
+        Those of an older version are; and those without ids, which the new entry's parentId could not name.
+        """
+        if indexer.metadata.version < CURRENT_VERSION:
+            return True
+        parent_id = entry["parentId"]
+        slot = None if parent_id is None else indexer.place.slot_of.get(parent_id)
+        if slot is not None and parent_id not in self._named:
+            raw = select_value(self._db, live_rows.SELECT_SLOT, {"pk": (indexer.session_pk << SLOT_BITS) + slot})
+            if read_slot(raw).get("id") != parent_id:
+                return True
+        self._named = {entry["id"]}
+        return False
+
+    # -- rewriting -----------------------------------------------------------------------------------------------
+
+    def revise(self, header: Entry, changed: Iterable[Entry] = ()) -> None:
+        self.header = header
+        for entry in changed:
+            self._changed[entry["id"]] = entry
+            replace_entries(self._held, [entry])
+
+    def rewrite(self) -> None:
+        self._store.require_writable()
+        with self._sqlite_errors(), self._transaction() as db:
+            self._replace(db, self._current_lines(db))
+        self._changed.clear()
+
+    def set_title_slot(self, slot: bytes) -> None:
+        had_one, self._title_slot = self._title_slot is not None, slot
+        if self._pk is None:
+            return
+        self._store.require_writable()
+        with self._sqlite_errors(), self._transaction() as db:
+            lines = list(rows.read_lines(db, self._pk))
+            self._replace(db, [slot, *lines[1 if had_one else 0 :]])
+
+    def _current_lines(self, db: apsw.Connection) -> list[bytes]:
+        """The session's lines as they are to be: version 3, this header, changed entries for those of their id."""
+        assert self._pk is not None
+        old = rows.read_metadata(db, self._pk)
+        session = read_session_lines(
+            rows.read_lines(db, self._pk), Metadata(old.id_hint, old.dialect_given, old.folder)
+        )  # fmt: skip
+        session.header = self.header
+        last = {entry["id"]: place for place, entry in enumerate(session.entries) if type(entry) is dict}
+        for entry_id, entry in self._changed.items():
+            session.entries[last[entry_id]] = size_control.for_disk(entry, self._store.blobs, dialect=self._dialect)
+        return [line + b"\n" for line in session.lines()]
+
+    def _replace(self, db: apsw.Connection, lines: Iterable[bytes]) -> None:
+        assert self._pk is not None
+        indexer = rows.restart(db, self._pk)
+        rows.replace_lines(db, indexer, lines)
+        self.metadata = indexer.metadata
+        self._indexer = None
+
+    # -- the leaf, and other sessions --------------------------------------------------------------------------------
+
+    def note_leaf(self, leaf_id: str | None) -> None:
+        if self._pk is None or self._store.read_only:
+            return
+        with self._sqlite_errors():
+            live_rows.set_pointer(self._db, self._pk, leaf_id)
+        self._has_pointer = True
+
+    def saved_leaf(self) -> str | None:
+        if self._pk is None:
+            return last_id(self._held)
+        with self._sqlite_errors():
+            pointer_pk, entry_id = live_rows.saved_pointer(self._db, self._pk)
+        return last_id(self.tree) if pointer_pk is None else entry_id
+
+    def beside(self, header: Entry, entries: Iterable[Any], *, title_slot: bytes | None = None) -> DatabaseHome:
+        home = new_database_home(
+            self._store, header, entries, fresh_metadata(self.metadata, header), title_slot=title_slot,
+            durable=self._durable,
+        )  # fmt: skip
+        if header.get("parentSession") == self.location:
+            home._parent_pk = self._pk
+        return home
+
+    def flush(self) -> None:
+        pass  # every append was committed
+
+    def close(self) -> None:
+        self._indexer = None
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    @property
+    def _dialect(self) -> Dialect:
+        return self.metadata.dialect[0]
+
+    def _encode(self, value: Any) -> bytes:
+        raw = encode_entry(value)
+        if type(value) is not dict or not size_control.needs_control(raw, dialect=self._dialect):
+            return raw
+        controlled = size_control.for_disk(value, self._store.blobs, dialect=self._dialect)
+        if controlled is value:
+            return raw
+        if type(entry_id := value.get("id")) is str:
+            self._uncut[entry_id] = value
+        return encode_entry(controlled)
+
+    def _restored(self, entry: Any) -> Any:
+        """The entry as it is in memory: uncut when this manager wrote it, images put back."""
+        if type(entry) is not dict or self._dialect == "pi":
+            return entry
+        if (uncut := self._uncut.get(entry.get("id", ""))) is not None:
+            return uncut
+        return restored(entry, self._store, self._dialect)
+
+    def _sqlite_errors(self) -> AbstractContextManager[None]:
+        return sqlite_errors(str(self._store.database))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[apsw.Connection]:
+        db = self._db
+        try:
+            with wait_for_disk(db, wait=self._durable), transaction(db):
+                yield db
+        except BaseException:
+            self._indexer = None  # it has gone on with what was rolled back
+            raise
+
+
+def new_database_home(
+    store: Store, header: Entry, entries: Iterable[Any], metadata: Metadata, *, title_slot: bytes | None = None,
+    durable: bool,
+) -> DatabaseHome:  # fmt: skip
+    """A home for a session that the store does not have yet."""
+    metadata.note_header(header, 0)
+    home = DatabaseHome(store, header, metadata, durable=durable)
+    home._title_slot = title_slot
+    for entry in entries:
+        home.hold(entry)
+    return home
+
+
+def open_database_home(
+    store: Store, info: SessionInfo, *, durable: bool, dialect: Dialect | None = None
+) -> DatabaseHome:  # fmt: skip
+    """The home of a stored session. A dialect that is asked for is the session's from now on."""
+    with sqlite_errors(str(store.database)):
+        if dialect is not None and dialect != info.dialect:
+            store.require_writable()
+            with transaction(store.connection):
+                live_rows.set_dialect(store.connection, info.pk, dialect)
+        metadata = rows.read_metadata(store.connection, info.pk)
+        header = read_header(store.connection, info.pk)
+    if header is None:  # the lines have none: what is known stands for it, and is written with the next rewrite
+        created = format_time(info.created_ms or info.modified_ms or 0)
+        header = forms.header(info.id, created, info.cwd or "")
+    migrate([header])
+    home = DatabaseHome(store, header, metadata, durable=durable)
+    home._pk = info.pk
+    if metadata.slot_title is not None:
+        with sqlite_errors(str(store.database)):
+            home._title_slot = bytes(next(rows.read_lines(store.connection, info.pk)))
+        if metadata.dialect[0] == "omp" and (slot := parse_title_slot(home._title_slot)) is not None:
+            home.header = header_with_slot(header, slot)
+    return home
+
+
+def restored(entry: Any, store: Store, dialect: Dialect) -> Any:
+    """The entry with its images put back, from the store's blobs."""
+    if type(entry) is not dict or dialect == "pi":
+        return entry
+
+    def warn(digest: str) -> None:
+        text = f"entry {entry.get('id')}: the blob {digest} is missing; its reference stays"
+        warnings.warn(text, SessionDBWarning, stacklevel=2)
+
+    return size_control.from_disk(entry, store.blobs, on_missing=warn)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class _LiveTree:
+    """A stored tree whose entries are as they are in memory."""
+
+    def __init__(self, stored: StoredTree, restore: Callable[[Any], Any]) -> None:
+        self._stored = stored
+        self._restore = restore
+
+    def get(self, entry_id: str) -> Entry | None:
+        entry: Entry | None = self._restore(self._stored.get(entry_id))
+        return entry
+
+    def last(self) -> Entry | None:
+        entry: Entry | None = self._restore(self._stored.last())
+        return entry
+
+    def entries(self) -> list[Any]:
+        return [self._restore(entry) for entry in self._stored.entries()]
+
+    def path(self, entry_id: str) -> list[Entry]:
+        return [self._restore(entry) for entry in self._stored.path(entry_id)]
+
+    def window(self, entry_id: str) -> Window:
+        above, path = self._stored.window(entry_id)
+        return Window(above, [self._restore(entry) for entry in path])
+
+    def children(self, parent_id: str | None) -> list[Entry]:
+        return [self._restore(entry) for entry in self._stored.children(parent_id)]
+
+    def labels(self) -> dict[str, Label]:
+        return self._stored.labels()
+
+    def has_assistant(self) -> bool:
+        return self._stored.has_assistant()
+
+    def usage_entries(self) -> Iterator[Entry]:
+        return (self._restore(entry) for entry in self._stored.usage_entries())
+
+    def latest_message_leaf(self) -> str | None:
+        return self._stored.latest_message_leaf()
+
+    def __contains__(self, entry_id: str) -> bool:
+        return entry_id in self._stored
+
+    def __len__(self) -> int:
+        return len(self._stored)

@@ -1,0 +1,333 @@
+"""A live session in a JSONL file, in place, as its agent keeps it: the agent can go on with it afterwards.
+
+Safer than the agents where they lose something: an append never joins an unterminated line, a rewrite keeps lines that
+hold no entry, nothing is written over what another program wrote meanwhile, and bytes that cannot be kept in the file
+are put beside it first. jsonl/FORMAT.md has the rows.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import secrets
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sessiondb import size_control
+from sessiondb.blobs import Blobs
+from sessiondb.errors import NotSupportedError, SessionDBWarning, SessionWriteConflictError, SessionWriteError
+from sessiondb.homes import fresh_metadata, last_id, note, replace_entries
+from sessiondb.jsonl import encode_entry, header_with_slot, parse_title_slot, split_lines
+from sessiondb.metadata import Metadata
+from sessiondb.places import file_name
+from sessiondb.session_lines import SessionLines, read_session_lines
+from sessiondb.storage import SessionStorage, SessionStorageWriter, write_lines_atomically
+from sessiondb.tree import Entry, MemoryTree
+
+log = logging.getLogger("sessiondb")
+
+NewId = Callable[[], str]
+
+
+class FileHome:
+    """One session and the file at `path`. `folder` is where sessions beside it go.
+
+    `durable`: `flush` reaches the disk, not only the operating system.
+    """
+
+    def __init__(
+        self, path: str, folder: str, storage: SessionStorage, blobs: Blobs, session: SessionLines,
+        metadata: Metadata, *, durable: bool,
+    ) -> None:  # fmt: skip
+        assert session.header is not None
+        self.path, self.folder = path, folder
+        self.header = session.header
+        self.metadata = metadata
+        self.tree = MemoryTree(session.entries)
+        self._others = session.others
+        self._title_slot = session.title_slot
+        self._derived_ids = session.derived_ids
+        self._storage, self._blobs, self._durable = storage, blobs, durable
+        self._held: list[Entry] = []
+        self._size: int | None = None  # bytes of the file as far as we know them; None: not written yet
+        self._is_ours = True  # nobody else has written to the file since it was read
+        self._keeps_bytes = True  # every byte of the file can be written again from what is in memory
+        self._writer: SessionStorageWriter | None = None
+        self._error: SessionWriteError | None = None
+        self._refused: NotSupportedError | None = None
+
+    @property
+    def location(self) -> str:
+        return self.path
+
+    @property
+    def is_written(self) -> bool:
+        return self._size is not None
+
+    def hold(self, entry: Entry) -> None:
+        self._take(entry)
+        self._held.append(entry)
+
+    def _take(self, entry: Any) -> None:
+        note(self.metadata, entry)
+        self.tree.add(entry)
+
+    def write_held(self) -> None:
+        held, self._held = self._held, []
+        if self._size is None:
+            self._write_all()
+        elif held:
+            self._write_lines(held)
+
+    def append(self, entry: Entry) -> None:
+        self._raise_first_error()
+        self._take(entry)
+        self._write_lines([entry])
+
+    def revise(self, header: Entry, changed: Iterable[Entry] = ()) -> None:
+        self.header = header
+        replace_entries(self.tree, changed)
+
+    def rewrite(self) -> None:
+        self._raise_first_error()
+        self._held = []
+        self._write_all()
+
+    def set_title_slot(self, slot: bytes) -> None:
+        had_one, self._title_slot = self._title_slot is not None, slot
+        if self._size is None:
+            return
+        with self._first_error():
+            self._require_unchanged()
+            self._close_writer()
+            text = self._storage.read_text(self.path)
+            rest = text[text.index("\n") + 1 :] if had_one else text
+            self._storage.write_text(self.path, slot.decode() + rest)
+            self._size = self._storage.stat(self.path).size
+
+    def note_leaf(self, leaf_id: str | None) -> None:
+        pass
+
+    def saved_leaf(self) -> str | None:
+        return last_id(self.tree)
+
+    def beside(self, header: Entry, entries: Iterable[Any], *, title_slot: bytes | None = None) -> FileHome:
+        path = os.path.join(self.folder, file_name(header["id"], header["timestamp"]))  # noqa: PTH118 - paths are text here
+        return new_file_home(
+            path, self.folder, self._storage, self._blobs, header, entries, fresh_metadata(self.metadata, header),
+            title_slot=title_slot, durable=self._durable,
+        )  # fmt: skip
+
+    def move(self, path: str, folder: str, header: Entry) -> None:
+        """Go on at another path: the file and its artifacts' folder are renamed, then written with the header."""
+        self._raise_first_error()
+        self._close_writer()
+        if self._size is not None:
+            self._require_unchanged()
+            if self._storage.exists(path):
+                raise FileExistsError(f"{path} exists and was left as it is; the session was not moved")
+            self._storage.ensure_dir(folder)
+            self._storage.rename(self.path, path)
+            artifacts = self.path.removesuffix(".jsonl")
+            if self._storage.exists(artifacts):
+                try:
+                    self._storage.rename(artifacts, path.removesuffix(".jsonl"))
+                except OSError:
+                    self._storage.rename(path, self.path)
+                    raise
+        self.path, self.folder, self.header = path, folder, header
+        if self._size is not None:
+            self._write_all()
+
+    def flush(self) -> None:
+        self._raise_first_error()
+        if self._writer is not None:
+            with self._first_error():
+                self._writer.flush()
+                if self._durable:
+                    self._writer.fsync()
+
+    def close(self) -> None:
+        try:
+            self._close_writer()
+        except OSError as error:
+            self._latch(error)
+        if self._error is not None:
+            raise self._error
+
+    def note_file(self, *, size: int, keeps_bytes: bool) -> None:
+        """The file was read when it had this many bytes; `keeps_bytes`: a rewrite can give all of them back."""
+        self._size, self._keeps_bytes = size, keeps_bytes
+
+    def refuse_writes(self, call: str) -> None:
+        """Raise NotSupportedError at every write: the dialect's bytes are not known well enough."""
+        self._refused = NotSupportedError(call, self.metadata.dialect[0], ())
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def _encode(self, value: Any) -> bytes:
+        raw = encode_entry(value)
+        dialect = self.metadata.dialect[0]
+        if size_control.needs_control(raw, dialect=dialect):
+            return encode_entry(size_control.for_disk(value, self._blobs, dialect=dialect))
+        return raw
+
+    def _write_lines(self, entries: Sequence[Entry]) -> None:
+        if entries[0]["parentId"] in self._derived_ids:  # the file must have the ids that its entries name
+            self._write_all()
+            return
+        with self._first_error():
+            found = self._size_now()
+            if found is None:  # somebody removed the file: what is in memory makes it whole again
+                self._size, self._writer = None, None
+                self._write_all()
+                return
+            if found != self._size:  # somebody else appends too, or put another file there
+                self._is_ours = False
+                self._close_writer()
+            writer = self._writer or self._storage.open_writer(self.path, append=True)
+            self._writer = writer
+            for entry in entries:
+                writer.write_line(self._encode(entry))
+            writer.flush()
+            self._size = self._size_now()
+
+    def _write_all(self) -> None:
+        with self._first_error():
+            self._require_unchanged()
+            self._close_writer()
+            if not self._keeps_bytes:
+                put_aside(self._storage, self.path)
+                self._keeps_bytes = True
+            session = SessionLines(self.header, self.tree.entries(), self._others, self._title_slot)
+            self._storage.ensure_dir(os.path.dirname(self.path))  # noqa: PTH120
+            write_lines_atomically(self._storage, self.path, session.lines(self._encode), temporary_path(self.path))
+            self._size = self._size_now()
+            self._derived_ids = set()
+
+    def _size_now(self) -> int | None:
+        try:
+            return self._storage.stat(self.path).size
+        except FileNotFoundError:
+            return None
+
+    def _require_unchanged(self) -> None:
+        found = self._size_now()
+        if not self._is_ours or (found is not None and found != (self._size or 0)):
+            raise SessionWriteConflictError(self.path, self._size or 0, found or 0)
+
+    def _close_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+    # -- the first error -----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _first_error(self) -> Iterator[None]:
+        """What goes wrong inside is kept as the session's first error. A conflict is not: nothing was tried."""
+        self._raise_first_error()
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, SessionWriteConflictError):
+                raise
+            self._latch(error)
+            self._raise_first_error()
+
+    def _latch(self, error: OSError) -> None:
+        if self._error is None:
+            self._error = SessionWriteError(self.path, error)
+            self._error.__cause__ = error
+            log.error("session %s: %s", self.header["id"], self._error)
+
+    def _raise_first_error(self) -> None:
+        if self._refused is not None:
+            raise self._refused
+        if self._error is not None:
+            raise self._error
+
+
+def new_file_home(
+    path: str, folder: str, storage: SessionStorage, blobs: Blobs, header: Entry, entries: Iterable[Any],
+    metadata: Metadata, *, title_slot: bytes | None = None, durable: bool,
+) -> FileHome:  # fmt: skip
+    """A home for a session that no file has yet."""
+    metadata.note_header(header, 0)
+    kept = list(entries)
+    for entry in kept:
+        note(metadata, entry)
+    session = SessionLines(header, kept, title_slot=title_slot)
+    return FileHome(path, folder, storage, blobs, session, metadata, durable=durable)
+
+
+def open_file_home(
+    path: str, folder: str, storage: SessionStorage, blobs: Blobs, metadata: Metadata, *, durable: bool,
+    new_entry_id: NewId | None = None,
+) -> FileHome | None:  # fmt: skip
+    """The home of the session in a file; None when the file has no valid header first.
+
+    A file of an older version is written again at once, atomically, as version 3; see `read_file_session`.
+    """
+    session = read_file_session(storage, path, blobs, metadata, new_entry_id)
+    if session is None:
+        return None
+    home = FileHome(path, folder, storage, blobs, session, metadata, durable=durable)
+    home.note_file(size=session.byte_count, keeps_bytes=session.is_utf8)
+    if session.was_outdated:
+        if metadata.dialect[0] == "omp":
+            home.refuse_writes("writing a session of an older version")
+        else:
+            home.rewrite()
+    return home
+
+
+def read_file_session(
+    storage: SessionStorage, path: str, blobs: Blobs, metadata: Metadata, new_entry_id: NewId | None = None
+) -> SessionLines | None:  # fmt: skip
+    """The session in a file, brought to version 3, images put back; None when it has no valid header first.
+
+    `new_entry_id` makes the ids that migrated entries get; see `read_session_lines`.
+    """
+    raw = storage.read_text(path).encode("utf-8", "surrogateescape")
+    session = read_session_lines(split_lines(io.BytesIO(raw)), metadata, new_entry_id)
+    if session.header is None or not session.starts_with_header or metadata.header_id is None:
+        return None
+    if metadata.dialect[0] == "omp" and session.title_slot is not None:
+        slot = parse_title_slot(session.title_slot)
+        assert slot is not None
+        session.header = header_with_slot(session.header, slot)
+    if metadata.dialect[0] != "pi" and size_control.needs_restoring(raw):
+        session.entries = [_restored(entry, blobs, path) for entry in session.entries]
+    return session
+
+
+def put_aside(storage: SessionStorage, path: str) -> str:
+    """Copy a file's bytes beside it, as `<name>.invalid-<time>`, before it is written over; the copy's path."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    aside = f"{path}.invalid-{stamp}"
+    number = 1
+    while storage.exists(aside):
+        number += 1
+        aside = f"{path}.invalid-{stamp}-{number}"
+    storage.write_text(aside, storage.read_text(path))
+    return aside
+
+
+def temporary_path(path: str) -> str:
+    """Where a file is written before it takes the name `path`; nobody lists it as a session."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.{secrets.token_hex(8)}.tmp")  # noqa: PTH118 - paths are text here
+
+
+def _restored(entry: Any, blobs: Blobs, path: str) -> Any:
+    def warn(digest: str) -> None:
+        warnings.warn(
+            f"{path}: the blob {digest} is missing; its reference stays", SessionDBWarning, stacklevel=2
+        )  # fmt: skip
+
+    return size_control.from_disk(entry, blobs, on_missing=warn) if type(entry) is dict else entry

@@ -1,0 +1,213 @@
+"""Rows that a live session writes, one append at a time: what it must know of the stored session is looked up as
+needed, so that an append costs the same in a long one."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import apsw
+
+from sessiondb.connection import select, select_value
+from sessiondb.lines import DEPTH_SHIFT, Indexer, Place
+from sessiondb.metadata import Dialect, Metadata
+from sessiondb.rows import SELECT_PLACE, add_blob_references, longest_line, write_rows
+from sessiondb.schema import LAST_SLOT, SLOT_BITS
+from sessiondb.tree import SETTINGS
+from sessiondb.untangle import untangle
+
+SELECT_SLOT_OF_ID = """
+SELECT pk FROM entry
+WHERE session_pk = :session_pk AND entry_id = :entry_id
+ORDER BY pk DESC LIMIT 1
+"""
+
+SELECT_DEPTH = "SELECT depth FROM entry WHERE pk = :pk"
+
+# Up to the nearest entry that knows: a settings entry is it itself, a compaction has its key. ORDER BY depth walks the
+# one line of ancestors; LIMIT 1 stops there.
+SELECT_STATE = """
+WITH RECURSIVE above (pk, parent_pk, type, state_pk) AS (
+  SELECT pk, parent_pk, type, state_pk FROM entry WHERE pk = :pk
+  UNION ALL
+  SELECT e.pk, e.parent_pk, e.type, e.state_pk FROM above a CROSS JOIN entry e ON e.pk = a.parent_pk
+  WHERE a.type IS NULL OR a.type NOT IN (SELECT value FROM json_each(:known))
+)
+SELECT pk, type, state_pk FROM above
+WHERE type IN (SELECT value FROM json_each(:known))
+LIMIT 1
+"""
+
+KNOWN: Final = "[" + ",".join(f'"{kind}"' for kind in sorted(SETTINGS | {"compaction"})) + "]"
+
+SELECT_LAST_SLOT = """
+SELECT pk, CAST(raw AS BLOB), typeof(raw) = 'text' FROM line
+WHERE pk BETWEEN :first AND :last
+ORDER BY pk DESC LIMIT 1
+"""
+
+UPDATE_TEXT_LINE = "UPDATE line SET raw = CAST(:raw AS TEXT) WHERE pk = :pk"
+UPDATE_BLOB_LINE = "UPDATE line SET raw = :raw WHERE pk = :pk"
+
+SELECT_SLOT = "SELECT CAST(raw AS BLOB) FROM line WHERE pk = :pk"
+
+UPDATE_EXTENDED = """
+UPDATE session SET
+  dialect = ?, dialect_reason = ?, title = ?, first_message = ?, modified_ms = ?, message_count = ?, entry_count = ?,
+  line_count = ?, slot_count = ?, fault_count = ?, byte_count = ?, fold = ?, leaf_pk = ?
+WHERE pk = ?
+"""
+
+SELECT_IS_AWAITED = """
+SELECT EXISTS (SELECT 1 FROM entry WHERE pk BETWEEN :first AND :last AND parent_id = :entry_id)
+"""
+
+UPDATE_POINTER = """
+UPDATE session SET pointer_pk = coalesce(
+  (SELECT max(pk) FROM entry WHERE session_pk = :session_pk AND entry_id = :entry_id), 0
+)
+WHERE pk = :session_pk
+"""
+
+SELECT_POINTER = """
+SELECT s.pointer_pk, e.entry_id
+FROM session s LEFT JOIN entry e ON e.pk = s.pointer_pk
+WHERE s.pk = :session_pk
+"""
+
+CLEAR_POINTER = "UPDATE session SET pointer_pk = NULL WHERE pk = :session_pk"
+
+UPDATE_PARENT = "UPDATE session SET parent_pk = :parent_pk WHERE pk = :session_pk"
+
+
+def resume(db: apsw.Connection, session_pk: int) -> Indexer | None:
+    """An Indexer at the session's end that asks the database for what lies before it; None when the session is gone."""
+    found = next(select(db, SELECT_PLACE, {"pk": session_pk}), None)
+    if found is None:
+        return None
+    slot, line, offset, fold = found
+    place = Place(slot, line, offset, _Levels(db, session_pk, slot), _Slots(db, session_pk))
+    return Indexer(session_pk, Metadata.from_json(fold), place, max_line=longest_line(db))
+
+
+def place_of(db: apsw.Connection, session_pk: int) -> tuple[int, int] | None:
+    """How many slots and bytes the stored session has; None when it is gone."""
+    found = next(select(db, SELECT_PLACE, {"pk": session_pk}), None)
+    return None if found is None else (found[0], found[2])
+
+
+def end_last_line(db: apsw.Connection, indexer: Indexer) -> None:
+    """Give the session's last line its newline when it lacks one, so that no append is joined to it.
+
+    The imported bytes end before it: they are given back as they came.
+    """
+    first = indexer.session_pk << SLOT_BITS
+    last = first + indexer.place.slot - 1
+    for pk, raw, is_text in select(db, SELECT_LAST_SLOT, {"first": first, "last": last}):
+        if not raw.endswith(b"\n"):
+            db.execute(UPDATE_TEXT_LINE if is_text else UPDATE_BLOB_LINE, {"pk": pk, "raw": raw + b"\n"})
+            indexer.place.offset += 1
+
+
+def extend_session(db: apsw.Connection, indexer: Indexer) -> None:
+    """Write the rows that the indexer derived from lines behind a stored session, and what they change of the whole."""
+    rows = indexer.take_rows()
+    write_rows(db, rows)
+    pk = indexer.session_pk
+    if indexer.metadata.tangled and any(_is_awaited(db, pk, entry[2]) for entry in rows.entries):
+        untangle(db, indexer)
+    add_blob_references(db, indexer)
+    indexer.blobs.clear()  # those are noted
+    _update(db, indexer)
+
+
+def set_dialect(db: apsw.Connection, session_pk: int, dialect: Dialect) -> bool:
+    """Give a stored session the dialect that was asked for now; False when it has it."""
+    indexer = resume(db, session_pk)
+    if indexer is None or indexer.metadata.dialect_given == dialect:
+        return False
+    indexer.metadata.dialect_given = dialect
+    _update(db, indexer)
+    return True
+
+
+def _update(db: apsw.Connection, indexer: Indexer) -> None:
+    metadata, place, pk = indexer.metadata, indexer.place, indexer.session_pk
+    dialect, reason = metadata.dialect
+    leaf = metadata.leaf_slot
+    db.execute(
+        UPDATE_EXTENDED,
+        (
+            dialect, reason, metadata.title, metadata.first_message, metadata.modified_ms, metadata.message_count,
+            metadata.entry_count, place.line, place.slot, metadata.fault_count, place.offset, metadata.to_json(),
+            None if leaf is None else (pk << SLOT_BITS) + leaf, pk,
+        ),
+    )  # fmt: skip
+
+
+def _is_awaited(db: apsw.Connection, session_pk: int, entry_id: str) -> bool:
+    """Whether an entry that was an orphan names this id as its parent."""
+    first = session_pk << SLOT_BITS
+    keys = {"first": first, "last": first + LAST_SLOT, "entry_id": entry_id}
+    return bool(select_value(db, SELECT_IS_AWAITED, keys))
+
+
+def set_pointer(db: apsw.Connection, session_pk: int, leaf_id: str | None) -> None:
+    """Remember where the leaf of the session is; None: before its first entry."""
+    db.execute(UPDATE_POINTER, {"session_pk": session_pk, "entry_id": leaf_id})
+
+
+def clear_pointer(db: apsw.Connection, session_pk: int) -> None:
+    """Let the leaf of the session be its last entry."""
+    db.execute(CLEAR_POINTER, {"session_pk": session_pk})
+
+
+def saved_pointer(db: apsw.Connection, session_pk: int) -> tuple[int | None, str | None]:
+    """The entry that the saved leaf pointer names, by key and id; (None, None): the last, (0, None): before all."""
+    return next(select(db, SELECT_POINTER, {"session_pk": session_pk}), (None, None))
+
+
+def set_parent(db: apsw.Connection, session_pk: int, parent_pk: int) -> None:
+    """Link a session with the one it was made from."""
+    db.execute(UPDATE_PARENT, {"session_pk": session_pk, "parent_pk": parent_pk})
+
+
+class _Slots(dict[str, int]):
+    """Slot of each entry id, the last of several; filled as it is asked."""
+
+    def __init__(self, db: apsw.Connection, session_pk: int) -> None:
+        super().__init__()
+        self._db, self._session_pk = db, session_pk
+
+    def get(self, entry_id: str, default: Any = None) -> Any:
+        slot = super().get(entry_id)
+        if slot is None:
+            pk = select_value(self._db, SELECT_SLOT_OF_ID, {"session_pk": self._session_pk, "entry_id": entry_id})
+            if pk is None:
+                return default
+            slot = self[entry_id] = pk - (self._session_pk << SLOT_BITS)
+        return slot
+
+    def __contains__(self, entry_id: object) -> bool:
+        return self.get(str(entry_id)) is not None
+
+
+class _Levels(dict[int, int]):
+    """Level of each slot; see `lines.ROOT_LEVEL`."""
+
+    def __init__(self, db: apsw.Connection, session_pk: int, end: int) -> None:
+        super().__init__()
+        self._db, self._base, self._end = db, session_pk << SLOT_BITS, end
+
+    def append(self, level: int) -> None:
+        self[self._end] = level
+        self._end += 1
+
+    def __missing__(self, slot: int) -> int:
+        pk = self._base + slot
+        depth = select_value(self._db, SELECT_DEPTH, {"pk": pk})
+        found = next(select(self._db, SELECT_STATE, {"pk": pk, "known": KNOWN}), None)
+        state_pk = None if found is None else found[2] if found[1] == "compaction" else found[0]
+        state = 0 if state_pk is None else state_pk - self._base + 1
+        level: int = (depth << DEPTH_SHIFT) + state
+        self[slot] = level
+        return level

@@ -1,0 +1,166 @@
+"""A whole session in memory, read from its lines as the clients do it and written back without losing a line.
+
+What a rewrite must not lose, and clients do: lines that hold no entry (broken ones, `null`, further headers). They keep
+their places between the entries. Blank lines go, as in the clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from sessiondb.jsonl import (
+    NOTHING,
+    Fault,
+    derived_entry_id,
+    encode_entry,
+    is_outdated,
+    migrate,
+    migration_steps,
+    parse_line,
+    parse_time,
+    parse_title_slot,
+    strip_bom,
+)
+from sessiondb.metadata import Metadata
+from sessiondb.tree import Entry
+
+Encode = Callable[[Any], bytes]
+
+
+@dataclass(slots=True)
+class SessionLines:
+    """Header (None when the lines have none), entries in file order, and what else the lines hold.
+
+    `others` has, by the number of entries before them, the lines that are no entry: bytes as they are, or a further
+    header. `was_outdated`: the lines were of an older version, and the client would write them again.
+    """
+
+    header: Entry | None = None
+    entries: list[Any] = field(default_factory=list)
+    others: dict[int, list[Any]] = field(default_factory=dict)
+    title_slot: bytes | None = None
+    starts_with_header: bool = False
+    was_outdated: bool = False
+    derived_ids: set[str] = field(default_factory=set)
+    byte_count: int = 0
+    is_utf8: bool = True
+
+    def lines(self, encode: Encode = encode_entry) -> Iterator[bytes]:
+        """The lines of the session as its client writes them, each without a newline."""
+        if self.title_slot is not None:
+            yield self.title_slot.removesuffix(b"\n")
+        if self.header is not None:
+            yield encode(self.header)
+        for place, entry in enumerate(self.entries):
+            yield from self._others_at(place)
+            yield encode(entry)
+        for place in sorted(self.others):
+            if place >= len(self.entries):
+                yield from self._others_at(place)
+
+    def _others_at(self, place: int) -> Iterator[bytes]:
+        for other in self.others.get(place, ()):
+            yield other if isinstance(other, bytes) else encode_entry(other)
+
+
+def read_session_lines(
+    lines: Iterable[bytes], metadata: Metadata, new_entry_id: Callable[[], str] | None = None
+) -> SessionLines:
+    """Read a session, brought to version 3; `metadata` is told of every line.
+
+    Entries without id, and all entries of version 1, get `new_entry_id()`, or else derived ids (FORMAT.md, M7), and
+    the entry before them as parent.
+    """
+    reader = _Reader(metadata, new_entry_id)
+    for line in lines:
+        reader.add(line)
+    return reader.finish()
+
+
+class _Reader:
+    def __init__(self, metadata: Metadata, new_entry_id: Callable[[], str] | None) -> None:
+        self._metadata = metadata
+        self._new_entry_id = new_entry_id
+        self._session = SessionLines()
+        self._line = 0
+        self._ids: dict[str, None] = {}
+        self._all_ids: list[str] = []
+        self._last_id: str | None = None
+
+    def add(self, raw: bytes) -> None:
+        self._line += 1
+        self._session.byte_count += len(raw)
+        self._session.is_utf8 = self._session.is_utf8 and _is_utf8(raw)
+        value = parse_line(strip_bom(raw) if self._line == 1 else raw)
+        if not isinstance(value, Fault):
+            self._add_value(value, raw)
+        elif value.kind != "blank":
+            start = 0
+            for piece in value.pieces:
+                end = piece.end + len(raw) - value.pieces[-1].end  # a byte order mark was cut off
+                part, start = raw[start:end], end
+                self._add_value(None if piece.value is NOTHING else piece.value, part)
+
+    def _add_value(self, value: Any, raw: bytes) -> None:
+        session, metadata = self._session, self._metadata
+        if type(value) is dict and value.get("type") == "session":
+            if session.header is None:
+                session.header, session.starts_with_header = value, not session.entries
+                metadata.note_header(value, 0)
+            else:
+                self._add_other(value)
+        elif self._line == 1 and type(value) is dict and (slot := parse_title_slot(raw)) is not None:
+            session.title_slot = strip_bom(raw)
+            metadata.note_title_slot(slot)
+            return
+        elif value is None:
+            self._add_other(raw.rstrip(b"\r\n"))
+        else:
+            self._add_entry(value)
+
+    def _add_other(self, other: Any) -> None:
+        self._session.others.setdefault(len(self._session.entries), []).append(other)
+
+    def _add_entry(self, value: Any) -> None:
+        metadata = self._metadata
+        if type(value) is dict:
+            if metadata.chains or type(value.get("id")) is not str:
+                parent_id = value.get("parentId")
+                if metadata.chains or "parentId" not in value:
+                    parent_id = self._last_id
+                value |= {"id": self._make_id(), "parentId": parent_id}
+                self._session.derived_ids.add(value["id"])
+            self._last_id = value["id"]
+            self._ids[value["id"]] = None
+        self._all_ids.append(value["id"] if type(value) is dict else "")
+        metadata.note_entry(value, parse_time(value.get("timestamp")) if type(value) is dict else None)
+        self._session.entries.append(value)
+
+    def _make_id(self) -> str:
+        if self._new_entry_id is not None:
+            return self._new_entry_id()
+        return derived_entry_id(self._metadata.session_id, self._line, self._ids)
+
+    def finish(self) -> SessionLines:
+        session = self._session
+        if session.header is None:
+            return session
+        version = session.header.get("version")
+        session.was_outdated = is_outdated(version)
+        if any(migration_steps(version)):
+            ids = self._all_ids
+            further = [other for group in session.others.values() for other in group if type(other) is dict]
+            migrate([session.header, *session.entries], new_id=lambda index: ids[index - 1])
+            for other in further:
+                other["version"] = session.header["version"]
+        return session
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

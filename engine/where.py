@@ -1,0 +1,187 @@
+"""Where and how sessions live: the one argument that tells files, a database and memory apart, resolved once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sessiondb.blobs import FileBlobs
+from sessiondb.breadcrumbs import read_breadcrumb
+from sessiondb.database_home import new_database_home
+from sessiondb.discovery import agent_folder, id_from_name
+from sessiondb.file_home import FileHome, new_file_home, open_file_home, put_aside, read_file_session
+from sessiondb.homes import Home, MemoryHome
+from sessiondb.ids import Ids, system_clock
+from sessiondb.metadata import Dialect, Metadata, require_dialect
+from sessiondb.places import agent_dir_of, file_name, session_dir_for
+from sessiondb.session_files import find_most_recent_for_cwd, find_most_recent_session, resolve_session_file
+from sessiondb.session_lines import SessionLines
+from sessiondb.storage import FileSessionStorage, SessionStorage
+from sessiondb.tree import Entry
+
+if TYPE_CHECKING:
+    from sessiondb.store import Store
+
+NEW_SESSION_DIALECT: Final[Dialect] = "xcsh"
+
+
+@dataclass(frozen=True)
+class Where:
+    """What `create`, `open` and the others were asked: all that does not change with the session.
+
+    `store`: sessions live in that database. Else they live in files of `storage`, in `session_dir` or the agent's
+    folder for their cwd; or `in_memory`. `dialect` None: what a session's lines say, xcsh for a new one.
+    """
+
+    dialect: Dialect | None = None
+    store: Store | None = None
+    storage: SessionStorage | None = None
+    session_dir: str | None = None
+    agent_dir: str | None = None
+    clock: Callable[[], int] = system_clock
+    make_id: Callable[[str], str] | None = None
+    durable: bool = True
+    in_memory: bool = False
+
+    @classmethod
+    def given(
+        cls, *, session_dir: str | os.PathLike[str] | None = None, store: Store | None = None,
+        dialect: str | None = None, agent_dir: str | os.PathLike[str] | None = None,
+        clock: Callable[[], int] | None = None, ids: Callable[[str], str] | None = None, durability: str = "full",
+        storage: SessionStorage | None = None, in_memory: bool = False,
+    ) -> Where:  # fmt: skip
+        """From the arguments every opening method takes; ValueError for what does not fit together."""
+        if durability not in ("full", "normal"):
+            raise ValueError(f"durability is 'full' or 'normal', not {durability!r}")
+        if store is not None and (session_dir is not None or storage is not None):
+            raise ValueError("a session lives in a store or in files: give store= or session_dir=, not both")
+        return cls(
+            dialect=require_dialect(dialect),
+            store=store,
+            storage=storage or FileSessionStorage(),
+            session_dir=None if session_dir is None else os.path.abspath(session_dir),  # noqa: PTH100
+            agent_dir=None if agent_dir is None else os.fspath(agent_dir),
+            clock=clock or system_clock,
+            make_id=ids,
+            durable=durability == "full",
+            in_memory=in_memory,
+        )
+
+    @property
+    def new_dialect(self) -> Dialect:
+        return self.dialect or NEW_SESSION_DIALECT
+
+    def ids(self, dialect: Dialect) -> Ids:
+        return Ids(dialect, self.clock, self.make_id)
+
+    def agent_dir_for(self, dialect: Dialect) -> Path:
+        return agent_dir_of(dialect, self.agent_dir)
+
+    def folder(self, cwd: str, dialect: Dialect) -> str:
+        """Where a new session of this cwd goes; made when something is written there."""
+        return self.session_dir or str(session_dir_for(cwd, dialect, self.agent_dir_for(dialect)))
+
+    def beside(self, path: str) -> Where:
+        """The same, with new sessions going beside that file unless a folder was asked for."""
+        return self if self.session_dir else replace(self, session_dir=os.path.dirname(path))  # noqa: PTH120
+
+    def new(
+        self, header: Entry, entries: Iterable[Any] = (), *, dialect: Dialect, path: str | None = None,
+        title_slot: bytes | None = None,
+    ) -> Home:  # fmt: skip
+        """A home for a new session, all of it held; `path` puts it into a file of that name."""
+        metadata = Metadata(header["id"], dialect)
+        if self.in_memory:
+            return MemoryHome(header, entries, metadata)
+        if self.store is not None:
+            return new_database_home(
+                self.store, header, entries, metadata, title_slot=title_slot, durable=self.durable
+            )  # fmt: skip
+        folder = self.folder(header.get("cwd") or "", dialect)
+        path = path or os.path.join(folder, file_name(header["id"], header["timestamp"]))  # noqa: PTH118
+        return new_file_home(
+            path, folder, self._storage, self._file_blobs(dialect), header, entries, metadata,
+            title_slot=title_slot, durable=self.durable,
+        )  # fmt: skip
+
+    def recent_file(self, cwd: str) -> str | None:
+        """The session file last used for this cwd: in this terminal (xcsh), else the one that was written last."""
+        dialect = self.new_dialect
+        if self.session_dir is not None:
+            return find_most_recent_session(self.session_dir, self._storage)
+        if dialect == "xcsh" and (path := read_breadcrumb(self.agent_dir_for(dialect), cwd)) is not None:
+            return str(path)
+        return find_most_recent_for_cwd(cwd, dialect=dialect, agent_dir=self.agent_dir, storage=self._storage)
+
+    @property
+    def uses_file_system(self) -> bool:
+        return isinstance(self.storage, FileSessionStorage)
+
+    def exists(self, path: str) -> bool:
+        return self._storage.exists(path)
+
+    def agent_folder(self, cwd: str, dialect: Dialect) -> str:
+        """Where the sessions of this cwd are, whatever folder was asked for."""
+        return str(session_dir_for(cwd, dialect, self.agent_dir_for(dialect)))
+
+    def read_file(self, path: str) -> SessionLines | None:
+        """The session in a file, migrated, images put back; nothing is written. None when there is none."""
+        if not self._storage.exists(path):
+            return None
+        metadata = self._metadata_of(path)
+        return read_file_session(self._storage, path, self._blobs_beside(path), metadata, self._new_entry_id)
+
+    def open_file(self, path: str) -> FileHome | None:
+        """The home of the session in a file; None when the file is missing or has no valid header first."""
+        if not self._storage.exists(path):
+            return None
+        folder = self.session_dir or os.path.dirname(path)  # noqa: PTH120
+        return open_file_home(
+            path, folder, self._storage, self._blobs_beside(path), self._metadata_of(path), durable=self.durable,
+            new_entry_id=self._new_entry_id,
+        )  # fmt: skip
+
+    def _metadata_of(self, path: str) -> Metadata:
+        return Metadata(id_from_name(Path(path)), self.dialect, agent_folder(Path(path)))
+
+    @property
+    def _new_entry_id(self) -> Callable[[], str] | None:
+        return None if self.make_id is None else partial(self.make_id, "entry")
+
+    def fresh_file(self, path: str, header: Entry, dialect: Dialect) -> Home:
+        """A fresh session in the file at `path`; what it holds goes beside it first, unless it is empty.
+
+        A file that is there gets its header at once, as from the clients; one that is not, when the gate opens.
+        """
+        home = self.new(header, dialect=dialect, path=path)
+        assert isinstance(home, FileHome)
+        if self._storage.exists(path):
+            if self._storage.stat(path).size:
+                put_aside(self._storage, path)
+            home.note_file(size=self._storage.stat(path).size, keeps_bytes=True)
+            home.rewrite()
+        return home
+
+    def resolve_file(self, ref: str, cwd: str) -> str:
+        """The path of the session file that `ref` names; SessionNotFoundError or AmbiguousSessionError."""
+        return str(resolve_session_file(ref, cwd, self.session_dir, dialect=self.new_dialect, agent_dir=self.agent_dir))
+
+    @property
+    def _storage(self) -> SessionStorage:
+        assert self.storage is not None
+        return self.storage
+
+    def _file_blobs(self, dialect: Dialect) -> FileBlobs:
+        return FileBlobs(self.agent_dir_for(dialect) / "blobs")
+
+    def _blobs_beside(self, path: str) -> FileBlobs:
+        """The blobs of the agent whose sessions folder the file lies in, else those of the agent asked for."""
+        for parent in list(Path(path).parents)[:4]:
+            if (parent / "blobs").is_dir():
+                return FileBlobs(parent / "blobs")
+        return self._file_blobs(self.new_dialect)
+
