@@ -186,17 +186,28 @@ def transaction(db: apsw.Connection) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def wait_for_disk(db: apsw.Connection, *, wait: bool) -> Iterator[None]:
-    """Let the block's commits return when they would survive a power cut; without `wait`, only a killed process."""
-    if not wait:
-        yield
-        return
-    db.execute("PRAGMA synchronous = FULL")
-    try:
-        yield
-    finally:
-        db.execute("PRAGMA synchronous = NORMAL")
+class live_transaction:  # noqa: N801 - used as a statement; a class, since it stands around every append
+    """As `transaction`. When it is through, it survives a killed process, and with `durable` a power cut."""
+
+    def __init__(self, db: apsw.Connection, *, durable: bool) -> None:
+        self._db = db
+        self._durable = durable
+
+    def __enter__(self) -> apsw.Connection:
+        if self._durable:
+            self._db.execute("PRAGMA synchronous = FULL")
+        self._db.execute("BEGIN IMMEDIATE")
+        return self._db
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is None:
+                self._db.execute("COMMIT")
+        finally:
+            if self._db.in_transaction:  # SQLite itself rolls back on some errors, a full disk among them
+                self._db.execute("ROLLBACK")
+            if self._durable:
+                self._db.execute("PRAGMA synchronous = NORMAL")
 
 
 def checkpoint(db: apsw.Connection) -> None:

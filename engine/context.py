@@ -172,7 +172,8 @@ def _rich_settings(entries: Sequence[Entry], dialect: Dialect) -> Context:
         "modeData": UNSET,
     }
     for entry in entries:
-        settings |= {key: value for key, value in _changes(entry).items() if key in settings}
+        if changes := _changes(entry):
+            settings |= {key: value for key, value in changes.items() if key in settings}
     if only_omp:
         settings["serviceTier"] = _tiers_by_family(settings["serviceTier"])
     return _given(**settings)
@@ -203,7 +204,7 @@ def _changes(entry: Entry) -> Context:
     kind = entry.get("type")
     if kind == "thinking_level_change":
         level = _or(entry.get("thinkingLevel"), UNSET)
-        return {"thinkingLevel": level or "off", "configuredThinkingLevel": _or(entry.get("configured"), level)}
+        return {"thinkingLevel": _or(level, "off"), "configuredThinkingLevel": _or(entry.get("configured"), level)}
     if kind == "service_tier_change":
         return {"serviceTier": _or(entry.get("serviceTier"), UNSET)}
     if kind == "context_change":

@@ -6,13 +6,12 @@ import hashlib
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import apsw
 
 from sessiondb import forms, live_rows, rows, size_control
-from sessiondb.connection import select_value, transaction, wait_for_disk
+from sessiondb.connection import live_transaction, select_value, transaction
 from sessiondb.entries import read_header
 from sessiondb.errors import SessionDBWarning, SessionNotFoundError, sqlite_errors
 from sessiondb.homes import fresh_metadata, last_id, note, replace_entries
@@ -52,6 +51,7 @@ class DatabaseHome:
         self._uncut: dict[str, Entry] = {}  # entries that were cut for the disk, as they are in memory
         self._indexer: Indexer | None = None
         self._stored: tuple[apsw.Connection, _LiveTree] | None = None
+        self._absent_id: str | None = None  # looked for since the last append, and not there
         self._has_pointer = True  # as far as is known
         self._named: set[str] = set()  # ids that stand in their lines, as far as that was looked at
 
@@ -69,8 +69,11 @@ class DatabaseHome:
         if self._pk is None or self._unwritten:
             return self._held
         if self._stored is None or self._stored[0] is not self._db:  # another thread has another connection
-            self._stored = self._db, _LiveTree(StoredTree(self._db, self._pk), self._restored)
+            self._stored = self._db, _LiveTree(StoredTree(self._db, self._pk), self._restored, self._note_absent)
         return self._stored[1]
+
+    def _note_absent(self, entry_id: str) -> None:
+        self._absent_id = entry_id
 
     @property
     def _db(self) -> apsw.Connection:
@@ -121,10 +124,10 @@ class DatabaseHome:
 
     def _write(self, entries: Sequence[Entry]) -> None:
         self._store.require_writable()
-        lines = [self._encode(entry) + b"\n" for entry in entries]
+        assert self._pk is not None
         with self._sqlite_errors(), self._transaction() as db:
-            assert self._pk is not None
-            indexer = self._current_indexer(db)
+            lines = [self._encode(entry) + b"\n" for entry in entries]
+            indexer, self._indexer = self._current_indexer(db), None  # should this fail, it has gone too far
             if self._must_migrate(indexer, entries[0]):
                 self._replace(db, [*self._current_lines(db), *lines])
                 live_rows.clear_pointer(db, self._pk)
@@ -134,8 +137,8 @@ class DatabaseHome:
             live_rows.extend_session(db, indexer)
             if self._has_pointer:
                 live_rows.clear_pointer(db, self._pk)
-                self._has_pointer = False
-            self.metadata = indexer.metadata
+        self._indexer, self.metadata, self._has_pointer = indexer, indexer.metadata, False
+        self._absent_id = None
 
     def _current_indexer(self, db: apsw.Connection) -> Indexer:
         """The indexer at the session's end, read anew when somebody else has written since."""
@@ -146,7 +149,8 @@ class DatabaseHome:
             if indexer is None:
                 raise SessionNotFoundError(self.location)
             live_rows.end_last_line(db, indexer)
-            self._indexer = indexer
+        else:  # and the last id that was looked for in vain is not there now either
+            live_rows.note_absent(indexer, self._absent_id)
         return indexer
 
     def _must_migrate(self, indexer: Indexer, entry: Entry) -> bool:
@@ -264,18 +268,11 @@ class DatabaseHome:
             return uncut
         return restored(entry, self._store, self._dialect)
 
-    def _sqlite_errors(self) -> AbstractContextManager[None]:
+    def _sqlite_errors(self) -> sqlite_errors:
         return sqlite_errors(str(self._store.database))
 
-    @contextmanager
-    def _transaction(self) -> Iterator[apsw.Connection]:
-        db = self._db
-        try:
-            with wait_for_disk(db, wait=self._durable), transaction(db):
-                yield db
-        except BaseException:
-            self._indexer = None  # it has gone on with what was rolled back
-            raise
+    def _transaction(self) -> live_transaction:
+        return live_transaction(self._db, durable=self._durable)
 
 
 def new_database_home(
@@ -335,9 +332,12 @@ def _now_ms() -> int:
 class _LiveTree:
     """A stored tree whose entries are as they are in memory."""
 
-    def __init__(self, stored: StoredTree, restore: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, stored: StoredTree, restore: Callable[[Any], Any], note_absent: Callable[[str], None]
+    ) -> None:  # fmt: skip
         self._stored = stored
         self._restore = restore
+        self._note_absent = note_absent
 
     def get(self, entry_id: str) -> Entry | None:
         entry: Entry | None = self._restore(self._stored.get(entry_id))
@@ -373,7 +373,10 @@ class _LiveTree:
         return self._stored.latest_message_leaf()
 
     def __contains__(self, entry_id: str) -> bool:
-        return entry_id in self._stored
+        if entry_id in self._stored:
+            return True
+        self._note_absent(entry_id)
+        return False
 
     def __len__(self) -> int:
         return len(self._stored)

@@ -6,8 +6,7 @@ Three kinds, never mixed: the caller asked wrongly (LookupError, ValueError), tr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
@@ -155,18 +154,28 @@ class SessionDBWarning(UserWarning):
     """Something to know that did not stop the work."""
 
 
-@contextmanager
-def sqlite_errors(path: str) -> Iterator[None]:
+class sqlite_errors:  # noqa: N801 - used as a statement; a class, since it stands around every append
     """Turn what apsw raises inside the block into ours; the only place where that happens."""
-    try:
-        yield
-    except (apsw.BusyError, apsw.LockedError) as error:
-        raise DatabaseBusyError(path) from error
-    except apsw.NotADBError as error:
-        raise NotADatabaseError(path, "is no SQLite database") from error
-    except (apsw.CorruptError, apsw.FormatError) as error:
-        raise DamagedDatabaseError(path, str(error)) from error
-    except apsw.ReadOnlyError as error:
-        raise ReadOnlyError(f"{path} is open read-only or may not be written: {error}") from error
-    except apsw.Error as error:  # cannot open, no permission, disk full, an I/O error, a value too big …
-        raise DatabaseUnavailableError(f"{path} cannot be used: {error}") from error
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, apsw.Error):
+            raise _translated(error, self._path) from error
+
+
+def _translated(error: apsw.Error, path: str) -> SessionDBError:
+    if isinstance(error, apsw.BusyError | apsw.LockedError):
+        return DatabaseBusyError(path)
+    if isinstance(error, apsw.NotADBError):
+        return NotADatabaseError(path, "is no SQLite database")
+    if isinstance(error, apsw.CorruptError | apsw.FormatError):
+        return DamagedDatabaseError(path, str(error))
+    if isinstance(error, apsw.ReadOnlyError):
+        return ReadOnlyError(f"{path} is open read-only or may not be written: {error}")
+    # cannot open, no permission, disk full, an I/O error, a value too big …
+    return DatabaseUnavailableError(f"{path} cannot be used: {error}")

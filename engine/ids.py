@@ -71,7 +71,7 @@ def new_entry_id(
     clients, a full UUIDv4 in pi, a Snowflake in xcsh and omp; beside a `make` always the UUIDv4.
     """
     for _ in range(TRIES):
-        candidate = make("entry") if make is not None else _eight_digits(dialect)
+        candidate = make("entry") if make is not None else _eight_digits()
         if not taken(candidate):
             return candidate
     if dialect == "pi" or make is not None:
@@ -79,9 +79,9 @@ def new_entry_id(
     return _snowflake(clock(), os.urandom, None)
 
 
-def _eight_digits(dialect: str) -> str:
-    digits = uuid.uuid4().hex
-    return digits[:8] if dialect == "pi" else digits[-8:]
+def _eight_digits() -> str:
+    # all of the first and the last eight digits of a UUIDv4 are random: no need to make the others
+    return os.urandom(4).hex()
 
 
 class Ids:

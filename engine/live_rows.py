@@ -89,6 +89,12 @@ def resume(db: apsw.Connection, session_pk: int) -> Indexer | None:
     return Indexer(session_pk, Metadata.from_json(fold), place, max_line=longest_line(db))
 
 
+def note_absent(indexer: Indexer, entry_id: str | None) -> None:
+    """Nobody has this id in the session as the indexer knows it: the next line that has it need not be looked for."""
+    assert isinstance(indexer.place.slot_of, _Slots)
+    indexer.place.slot_of.absent = entry_id
+
+
 def place_of(db: apsw.Connection, session_pk: int) -> tuple[int, int] | None:
     """How many slots and bytes the stored session has; None when it is gone."""
     found = next(select(db, SELECT_PLACE, {"pk": session_pk}), None)
@@ -177,6 +183,7 @@ class _Slots(dict[str, int]):
     def __init__(self, db: apsw.Connection, session_pk: int) -> None:
         super().__init__()
         self._db, self._session_pk = db, session_pk
+        self.absent: str | None = None  # an id that was looked for and is not there
 
     def get(self, entry_id: str, default: Any = None) -> Any:
         slot = super().get(entry_id)
@@ -188,7 +195,7 @@ class _Slots(dict[str, int]):
         return slot
 
     def __contains__(self, entry_id: object) -> bool:
-        return self.get(str(entry_id)) is not None
+        return super().__contains__(entry_id) or (entry_id != self.absent and self.get(str(entry_id)) is not None)
 
 
 class _Levels(dict[int, int]):

@@ -317,6 +317,12 @@ def test_the_last_change_of_a_setting_decides(dialect: Dialect) -> None:
     assert not {"mode", "modeData", "serviceTier", "activeContextName", "configuredThinkingLevel"} & context.keys()
 
 
+@pytest.mark.parametrize("dialect", ["xcsh", "omp"])
+def test_an_empty_thinking_level_is_a_level(dialect: Dialect) -> None:
+    entries = chain({"type": "thinking_level_change", "thinkingLevel": ""})
+    assert build_session_context(entries, dialect=dialect)["thinkingLevel"] == ""
+
+
 TIERS = [
     ("priority", {"openai": "priority", "anthropic": "priority", "google": "priority"}),
     ("openai-only", {"openai": "priority"}), ("claude-only", {"anthropic": "priority"}), ("scale", {"openai": "scale"}),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import secrets
 import shutil
 import statistics
 import subprocess
@@ -138,17 +139,17 @@ def by_hand(store: Store, durability: str) -> Callable[[], Any]:
     session = next(db.execute("SELECT pk, * FROM session ORDER BY pk DESC LIMIT 1"))
     pk = session[0]
     (last,) = next(db.execute("SELECT max(pk) FROM line"))
-    entry = list(next(db.execute("SELECT * FROM entry WHERE session_pk = ? ORDER BY pk DESC LIMIT 1", (pk,))))
+    _, _, _, *entry = next(db.execute("SELECT * FROM entry WHERE session_pk = ? ORDER BY pk DESC LIMIT 1", (pk,)))
     raw = json.dumps({"type": "message", "id": "0" * 8, "parentId": "0" * 8, "message": MESSAGE}) + "\n"
     fold = session[2 + columns.index("fold")]
     keys = iter(range(last + 1, last + 1_000_000))
-    insert = f"INSERT INTO entry VALUES ({', '.join('?' * len(entry))})"
+    insert = f"INSERT INTO entry VALUES (?, ?, ?, {', '.join('?' * len(entry))})"
 
     def append() -> None:
         key = next(keys)
         db.execute("BEGIN IMMEDIATE")
         db.execute("INSERT INTO line (pk, raw) VALUES (?, ?)", (key, raw))
-        db.execute(insert, (key, *entry[1:]))
+        db.execute(insert, (key, pk, secrets.token_hex(4), *entry))
         db.execute(
             "UPDATE session SET modified_ms = ?, message_count = ?, entry_count = ?, line_count = ?, slot_count = ?, "
             "byte_count = ?, fold = ?, leaf_pk = ? WHERE pk = ?",
