@@ -165,6 +165,10 @@ def write_rows(db: apsw.Connection, rows: Rows) -> None:
 
 
 def _insert(db: apsw.Connection, many: str, one: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    if len(rows) < ROWS_AT_ONCE:  # a live append has one
+        for row in rows:
+            db.execute(one, row)
+        return
     whole = len(rows) - len(rows) % ROWS_AT_ONCE
     flat = chain.from_iterable
     db.executemany(many, [tuple(flat(rows[i : i + ROWS_AT_ONCE])) for i in range(0, whole, ROWS_AT_ONCE)])

@@ -105,7 +105,7 @@ def appends(store: Store, work: Path, runs: int) -> None:
             rates: dict[str, list[float]] = {"ours": [], "hand": []}
             for _ in range(runs):
                 rates["ours"].append(rate(ours(store, work / f"{name}.jsonl", durability)))
-                rates["hand"].append(rate(by_hand(store, durability)))
+                rates["hand"].append(rate(by_hand(store, work / f"{name}.jsonl", durability)))
             ratios = [ours / hand for ours, hand in zip(rates["ours"], rates["hand"], strict=True)]
             label = f"{durability}, behind {'100' if name == 'start' else 'many'} entries"
             print(
@@ -127,8 +127,8 @@ def ours(store: Store, file: Path, durability: str) -> Callable[[], Any]:
     return lambda: manager.append_message(MESSAGE)
 
 
-def by_hand(store: Store, durability: str) -> Callable[[], Any]:
-    """The same rows as an append of ours leaves behind, made beforehand and written with nothing around the SQL."""
+def by_hand(store: Store, file: Path, durability: str) -> Callable[[], Any]:
+    """The same rows as an append of ours leaves behind, at the same place, with nothing around the SQL."""
     path = store.database.with_name("hand.db")
     if not path.exists():
         shutil.copyfile(store.database, path)
@@ -136,9 +136,9 @@ def by_hand(store: Store, durability: str) -> Callable[[], Any]:
     db.execute("PRAGMA journal_mode = WAL")
     db.execute(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
     columns = [row[0] for row in db.execute("SELECT name FROM pragma_table_info('session') WHERE name <> 'pk'")]
-    session = next(db.execute("SELECT pk, * FROM session ORDER BY pk DESC LIMIT 1"))
-    pk = session[0]
-    (last,) = next(db.execute("SELECT max(pk) FROM line"))
+    pk = store.session(file).pk
+    session = next(db.execute("SELECT pk, * FROM session WHERE pk = ?", (pk,)))
+    (last,) = next(db.execute("SELECT max(pk) FROM line WHERE pk < ?", ((pk + 1) << 32,)))
     _, _, _, *entry = next(db.execute("SELECT * FROM entry WHERE session_pk = ? ORDER BY pk DESC LIMIT 1", (pk,)))
     raw = json.dumps({"type": "message", "id": "0" * 8, "parentId": "0" * 8, "message": MESSAGE}) + "\n"
     fold = session[2 + columns.index("fold")]
