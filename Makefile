@@ -6,6 +6,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+CLIENTS := tests/clients/node_modules/.package-lock.json
 FOLDERS := engine engine/cli jsonl schema migrations migrations/versions
 
 .PHONY: demo test test-slow lint bench clean
@@ -18,13 +19,18 @@ $(VENV)/.installed: pyproject.toml .ci/constraints.txt $(FOLDERS)
 	  --editable '.[dev]' --config-settings editable_mode=strict
 	@touch $@
 
+# The real client that some tests compare with. Where there is no npm they are skipped, and say so.
+$(CLIENTS): tests/clients/package.json tests/clients/package-lock.json
+	cd tests/clients && npm ci --ignore-scripts --omit=optional --no-audit --no-fund --loglevel=error
+	@touch $@
+
 demo: $(VENV)/.installed
 	@BIN=$(BIN) sh tests/demo.sh
 
-test: $(VENV)/.installed
+test: $(VENV)/.installed $(if $(shell command -v npm),$(CLIENTS))
 	$(BIN)/python -m pytest
 
-test-slow: $(VENV)/.installed
+test-slow: $(VENV)/.installed $(if $(shell command -v npm),$(CLIENTS))
 	$(BIN)/python -m pytest -m slow
 
 lint: $(VENV)/.installed
@@ -36,4 +42,4 @@ bench: $(VENV)/.installed
 	$(BIN)/python tests/bench/bench.py
 
 clean:
-	rm -rf $(VENV) build dist demo *.egg-info
+	rm -rf $(VENV) build dist demo *.egg-info tests/clients/node_modules

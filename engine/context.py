@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from sessiondb.jsonl import UNSET, Unset, parse_time, strip_js
+from sessiondb.jsonl import UNSET, Unset, js_time, js_truthy, strip_js
 from sessiondb.metadata import Dialect, text_of
-from sessiondb.to_llm import js_text, js_truthy
+from sessiondb.to_llm import js_text
 from sessiondb.tree import Entry, path_to, role_of
 
 Context = dict[str, Any]
@@ -281,7 +281,7 @@ def _summary_message(compaction: Entry, payload: Context | Unset, dialect: Diale
         **fields,
         providerPayload=payload,
         warning=compaction.get("warning", UNSET) if dialect == "omp" else UNSET,
-        timestamp=parse_time(compaction.get("timestamp")),
+        timestamp=js_time(compaction.get("timestamp", UNSET)),
     )
 
 
@@ -293,7 +293,7 @@ def _message_of(entry: Entry, dialect: Dialect) -> Any:
     if kind == "custom_message":
         return _custom_message(entry, dialect)
     if kind == "branch_summary" and js_truthy(summary := entry.get("summary")):
-        time_ms = parse_time(entry.get("timestamp"))
+        time_ms = js_time(entry.get("timestamp", UNSET))
         return _given(role="branchSummary", summary=summary, fromId=entry.get("fromId", UNSET), timestamp=time_ms)
     return None
 
@@ -308,7 +308,7 @@ def _custom_message(entry: Entry, dialect: Dialect) -> Context | None:
         fields["display"] = fields["display"] is True
         if attribution is not UNSET:
             attribution = "user" if attribution == "user" else "agent"
-    return _given(role="custom", **fields, attribution=attribution, timestamp=parse_time(entry.get("timestamp")))
+    return _given(role="custom", **fields, attribution=attribution, timestamp=js_time(entry.get("timestamp", UNSET)))
 
 
 # omp only: turns that would mislead the model or that providers refuse

@@ -9,7 +9,7 @@ import apsw
 
 from sessiondb.connection import select, select_value
 from sessiondb.errors import EntryNotFoundError
-from sessiondb.jsonl import CURRENT_VERSION, migrate, migration_steps, parse_time
+from sessiondb.jsonl import CURRENT_VERSION, migrate, migration_steps
 from sessiondb.lines import read_slot
 from sessiondb.rows import key_range, read_metadata
 
@@ -66,33 +66,6 @@ def read_raw_entry(db: apsw.Connection, session_pk: int, entry_id: str) -> bytes
     return bytes(raw).rstrip(b"\r\n")
 
 
-def read_tree(db: apsw.Connection, session_pk: int) -> list[TreeNode]:
-    """The roots, each `{"entry", "children", "label"?}`; roots in file order, children by their timestamps.
-
-    Acyclic whatever the file says. A label is the last one set in the file for that id, on any branch.
-    """
-    nodes: dict[int, TreeNode] = {}
-    parents: dict[int, int | None] = {}
-    labels: dict[str, str] = {}
-    for pk, parent_pk, entry in numbered_entries(db, session_pk):
-        nodes[pk] = {"entry": entry, "children": []}
-        parents[pk] = parent_pk
-        if type(entry) is dict and entry.get("type") == "label" and type(target := entry.get("targetId")) is str:
-            label = entry.get("label")
-            labels.pop(target, None)
-            if label and type(label) is str:
-                labels[target] = label
-    roots: list[TreeNode] = []
-    for pk, node in nodes.items():
-        entry, parent_pk = node["entry"], parents[pk]
-        if type(entry) is dict and (label := labels.get(entry.get("id", ""))) is not None:
-            node["label"] = label
-        (roots if parent_pk is None else nodes[parent_pk]["children"]).append(node)
-    for node in nodes.values():
-        node["children"].sort(key=lambda child: _time_of(child["entry"]))
-    return roots
-
-
 def current_entries(db: apsw.Connection, session_pk: int) -> list[Any]:
     """Header and entries after migration, as the client holds them when it writes the file again."""
     header = read_header(db, session_pk)
@@ -123,21 +96,27 @@ def with_id(entry: Entry, entry_id: str | None, parent_id: str | None) -> Entry:
 
 def numbered_entries(db: apsw.Connection, session_pk: int) -> Iterator[tuple[int, int | None, Any]]:
     """Key, parent's key and value of every entry, in file order, migrated."""
-    found: list[tuple[int, str | None, int | None, Any]] = []
-    has_ids = False
+    keys: list[tuple[int, int | None]] = []
+    ids: list[tuple[str | None, str | None]] = []
+    values: list[Any] = []
     for pk, entry_id, parent_id, parent_pk, raw in select(db, SELECT_ENTRIES, key_range(session_pk)):
-        value = read_slot(raw)
-        if type(value) is dict and type(value.get("id")) is str:
-            has_ids = True
-        elif type(value) is dict:
-            value = with_id(value, entry_id, parent_id)
-        found.append((pk, entry_id, parent_pk, value))
+        keys.append((pk, parent_pk))
+        ids.append((entry_id, parent_id))
+        values.append(read_slot(raw))
+    has_ids = any(type(value) is dict and type(value.get("id")) is str for value in values)
     version = _version_of_entries(db, session_pk) if has_ids else None
-    if any(migration_steps(version)):
-        ids = [entry_id for _, entry_id, _, _ in found]
+    gives_ids, changes_more = migration_steps(version)
+    if not gives_ids:  # else the migration gives them, in the order that M4 speaks of
+        values = [_with_own_id(value, *pair) for value, pair in zip(values, ids, strict=True)]
+    if gives_ids or changes_more:
         header = {"type": "session", "version": version}
-        migrate([header, *(value for *_, value in found)], new_id=lambda index: ids[index - 1] or "")
-    return ((pk, parent_pk, value) for pk, _, parent_pk, value in found)
+        migrate([header, *values], new_id=lambda index: ids[index - 1][0] or "")
+    return ((pk, parent_pk, value) for (pk, parent_pk), value in zip(keys, values, strict=True))
+
+
+def _with_own_id(value: Any, entry_id: str | None, parent_id: str | None) -> Any:
+    lacks_one = type(value) is dict and type(value.get("id")) is not str
+    return with_id(value, entry_id, parent_id) if lacks_one else value
 
 
 def _version_of_entries(db: apsw.Connection, session_pk: int) -> Any:
@@ -148,7 +127,3 @@ def _version_of_entries(db: apsw.Connection, session_pk: int) -> Any:
     header = read_header(db, session_pk)
     return CURRENT_VERSION if header is None else header.get("version")
 
-
-def _time_of(entry: Any) -> int:
-    time_ms = parse_time(entry.get("timestamp")) if type(entry) is dict else None
-    return 0 if time_ms is None else time_ms

@@ -18,13 +18,11 @@ PAYLOAD_FIRST = frozenset({"custom", "custom_message"})
 Fields = dict[str, Any]
 
 
-def entry(kind: str, entry_id: str, parent_id: str | None, timestamp: str, fields: Fields) -> Entry:
-    """One entry: the keys every entry has, and `fields` without those that are UNSET."""
-    base = {"id": entry_id, "parentId": parent_id, "timestamp": timestamp}
-    own = {key: value for key, value in fields.items() if value is not UNSET}
-    if kind in PAYLOAD_FIRST:
-        return {"type": kind, **own, **base}
-    return {"type": kind, **base, **own}
+def entry(kind: str, entry_id: str, parent_id: str | None, timestamp: str | Unset, fields: Fields) -> Entry:
+    """One entry: the keys every entry has, and `fields`; without what is UNSET."""
+    base = {"type": kind, "id": entry_id, "parentId": parent_id, "timestamp": timestamp}
+    keys = {"type": kind, **fields, **base} if kind in PAYLOAD_FIRST else {**base, **fields}
+    return {key: value for key, value in keys.items() if value is not UNSET}
 
 
 def header(

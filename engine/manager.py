@@ -104,7 +104,7 @@ class SessionManager:
     ) -> SessionManager:  # fmt: skip
         """A new session that is never written. Further arguments of `create` are taken and mean nothing here."""
         where = Where.given(dialect=dialect, clock=clock, ids=ids, in_memory=True)
-        return cls._create(where, os.fspath(cwd) if cwd is not None else _process_cwd())
+        return cls._create(where, _or_process_cwd(None if cwd is None else os.fspath(cwd)))
 
     @classmethod
     def open(
@@ -196,7 +196,7 @@ class SessionManager:
             return cls._at_path(where.beside(path), path, cwd)
         info = where.store.session(ref)
         home = open_database_home(where.store, info, durable=where.durable, dialect=where.dialect)
-        manager = cls(where, home, cwd or info.cwd or _process_cwd())
+        manager = cls(where, home, info.cwd if cwd is None and info.cwd is not None else _or_process_cwd(cwd))
         manager._begin(write=False)
         return manager
 
@@ -204,26 +204,26 @@ class SessionManager:
     def _at_path(cls, where: Where, path: str, cwd: str | None) -> SessionManager:
         home: Home | None = where.open_file(path)
         if home is None:
-            folder = cwd or _process_cwd()
+            folder = _or_process_cwd(cwd)
             dialect = where.new_dialect if where.dialect else _dialect_of_folder(path)
             header = _new_header(where, dialect, folder)
             manager = cls(where, where.fresh_file(path, header, dialect), folder)
             manager._begin(write=False)
             return manager
         stored = home.header.get("cwd")
-        manager = cls(where, home, cwd or (stored if type(stored) is str else _process_cwd()))
+        manager = cls(where, home, stored if cwd is None and type(stored) is str else _or_process_cwd(cwd))
         manager._begin(write=False)
         return manager
 
     def _begin(self, *, write: bool) -> None:
-        """Take the home as it is: where the leaf stands, and whether the gate is open. `write`: open it now."""
+        """Take the home as it is: where the leaf stands, and whether the gate is open. `write`: write it first."""
         last = self._home.tree.last()
         self._leaf_id = None if last is None else last["id"]
+        if write:
+            self._home.write_held()
         self._gate_open = self._home.is_written and (self._dialect != "pi" or self._home.tree.has_assistant())
         self._holds_entries = not self._home.is_written and len(self._home.tree) > 0
-        if write:
-            self.ensure_on_disk()
-        elif self._home.is_written:
+        if self._home.is_written:
             self._leave_breadcrumb()
 
     def _move_to_leaf(self, leaf: Leaf) -> None:
@@ -707,8 +707,8 @@ class SessionManager:
         return _listed(list_all_sessions(dialect=where.new_dialect, agent_dir=agent_dir))
 
 
-def _process_cwd() -> str:
-    return os.getcwd()  # noqa: PTH109 - paths are text here
+def _or_process_cwd(cwd: str | None) -> str:
+    return os.getcwd() if cwd is None else cwd  # noqa: PTH109 - paths are text here
 
 
 def _new_header(
@@ -744,7 +744,7 @@ def _path_of(where: Where, ref: str | os.PathLike[str], cwd: str | None) -> str:
     looks_like_path = not isinstance(ref, str) or "/" in text or "\\" in text or text.endswith(".jsonl")
     if looks_like_path or where.exists(text):
         return os.path.abspath(text)  # noqa: PTH100
-    return where.resolve_file(text, cwd or _process_cwd())
+    return where.resolve_file(text, _or_process_cwd(cwd))
 
 
 def _dialect_of_folder(path: str) -> Dialect:

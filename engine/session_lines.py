@@ -125,18 +125,23 @@ class _Reader:
 
     def _add_entry(self, value: Any) -> None:
         metadata = self._metadata
-        if type(value) is dict:
-            if metadata.chains or type(value.get("id")) is not str:
-                parent_id = value.get("parentId")
-                if metadata.chains or "parentId" not in value:
-                    parent_id = self._last_id
-                value |= {"id": self._make_id(), "parentId": parent_id}
-                self._session.derived_ids.add(value["id"])
-            self._last_id = value["id"]
-            self._ids[value["id"]] = None
-        self._all_ids.append(value["id"] if type(value) is dict else "")
+        self._all_ids.append(self._id_of(value) if type(value) is dict else "")
         metadata.note_entry(value, parse_time(value.get("timestamp")) if type(value) is dict else None)
         self._session.entries.append(value)
+
+    def _id_of(self, value: Entry) -> str:
+        """The entry's id, given to it when it has none. In version 1 the migration gives it, in the order of M4."""
+        entry_id: str = value.get("id", "")
+        if self._metadata.chains:
+            entry_id = self._make_id()
+        elif type(entry_id) is not str or "id" not in value:
+            parent_id = value.get("parentId") if "parentId" in value else self._last_id
+            entry_id = self._make_id()
+            value |= {"id": entry_id, "parentId": parent_id}
+            self._session.derived_ids.add(entry_id)
+        self._last_id = entry_id
+        self._ids[entry_id] = None
+        return entry_id
 
     def _make_id(self) -> str:
         if self._new_entry_id is not None:

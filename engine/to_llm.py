@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any, Final
 
-from sessiondb.jsonl import UNSET, encode_entry
+from sessiondb.jsonl import UNSET, encode_entry, js_truthy
 
 COMPACTION_PREFIX: Final = (
     "The conversation history before this point was compacted into the following summary:\n\n<summary>\n"
@@ -66,11 +66,6 @@ def _text_of_run(run: Message) -> str:
 
 def _text_at(message: Message, key: str) -> str:
     return js_text(message.get(key, UNSET))
-
-
-def js_truthy(value: Any) -> bool:
-    """Whether JavaScript takes the value for true: objects and arrays are, also empty ones."""
-    return isinstance(value, dict | list) or (bool(value) and value == value)  # a NaN is false there
 
 
 def js_text(value: Any) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cmp_to_key
 from typing import Any, Final, NamedTuple, Protocol
 
-from sessiondb.jsonl import parse_time
+from sessiondb.jsonl import UNSET, js_time, js_truthy, parse_time
 
 Entry = dict[str, Any]
 TreeNode = dict[str, Any]
@@ -180,8 +180,8 @@ def fold_label(labels: dict[str, Label], entry: Entry) -> None:
     target, text = entry.get("targetId"), entry.get("label")
     if type(target) is not str:
         return
-    if text:
-        labels[target] = Label(text, entry.get("timestamp"))
+    if js_truthy(text):
+        labels[target] = Label(text, entry.get("timestamp", UNSET))
     else:
         labels.pop(target, None)
 
@@ -239,7 +239,7 @@ def build_tree(entries: Sequence[Any], *, with_label_times: bool = False) -> lis
         nodes[entry_id] = node = {"entry": entries[place], "children": []}
         if (label := labels.get(entry_id)) is not None:
             node["label"] = label.text
-            if with_label_times:
+            if with_label_times and label.timestamp is not UNSET:
                 node["labelTimestamp"] = label.timestamp
     parents = {place: _parent_place(entries[place], last) for place in last.values()}
     cut = set(closing_entries(parents))
@@ -276,7 +276,7 @@ def _compare_times(a: TreeNode, b: TreeNode) -> int:
 
 
 def _time_of(entry: Any) -> int | None:
-    return parse_time(entry.get("timestamp")) if type(entry) is dict else None
+    return js_time(entry.get("timestamp", UNSET)) if type(entry) is dict else None
 
 
 _by_time = cmp_to_key(_compare_times)

@@ -9,9 +9,9 @@ from .faults import NOTHING, Fault, FaultKind, Nothing, Piece
 from .grammar import MAX_DEPTH
 from .lines import JS_WHITESPACE, is_blank, split_lines, strip_bom, strip_js
 from .migrate import CURRENT_VERSION, derived_entry_id, is_outdated, migrate, migration_steps
-from .times import format_time, parse_time
+from .times import format_time, js_time, parse_time
 from .title_slot import TITLE_SLOT_SIZE, encode_title_slot, header_with_slot, parse_title_slot
-from .unset import UNSET, Unset
+from .unset import UNSET, Unset, js_truthy
 from .values import parse_line
 
 __all__ = [
@@ -33,6 +33,8 @@ __all__ = [
     "header_with_slot",
     "is_blank",
     "is_outdated",
+    "js_time",
+    "js_truthy",
     "migrate",
     "migration_steps",
     "parse_line",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container
 from typing import Any, Final
 
 from .lines import strip_js
-from .unset import UNSET
+from .unset import UNSET, js_truthy
 
 CURRENT_VERSION: Final = 3
 
@@ -96,7 +96,7 @@ def _resolve_first_kept(compaction: dict[str, Any], entries: list[Any]) -> None:
         return
     if 0 <= index < len(entries) and index == math.floor(index):
         target = entries[int(index)]
-        if _is_truthy(target) and not _is_header(target):
+        if js_truthy(target) and not _is_header(target):
             target_id = target.get("id", UNSET) if isinstance(target, dict) else UNSET
             if target_id is UNSET:
                 compaction.pop("firstKeptEntryId", None)
@@ -119,11 +119,6 @@ def _migrate_to_v3(entries: list[Any]) -> None:
 
 def _is_header(entry: Any) -> bool:
     return isinstance(entry, dict) and entry.get("type") == "session"
-
-
-def _is_truthy(value: Any) -> bool:
-    """JavaScript's truth: empty objects and arrays are true."""
-    return isinstance(value, dict | list) or bool(value)
 
 
 def _deriving_ids(session_id: Any) -> Callable[[int], str]:

@@ -48,6 +48,14 @@ def parse_time(value: Any) -> int | None:
     return int(value) if -_LAST_MS <= value <= _LAST_MS else None  # nan is not between
 
 
+def js_time(value: Any) -> int | None:
+    """What ``new Date(value).getTime()`` makes of a JSON value: as `parse_time`, but null and booleans are numbers.
+
+    `UNSET` gives None, as everything that is no time.
+    """
+    return int(value or 0) if value is None or isinstance(value, bool) else parse_time(value)
+
+
 def format_time(time_ms: int) -> str:
     """``new Date(time_ms).toISOString()``; raises ValueError beyond Date's range, as JavaScript raises RangeError."""
     if not -_LAST_MS <= time_ms <= _LAST_MS:

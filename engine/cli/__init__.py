@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "ls": "listing",
     "show": "showing",
     "tree": "tree",
+    "context": "context",
     "sql": "querying",
     "check": "checking",
 }

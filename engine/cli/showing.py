@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from sessiondb.cli.entry_lines import entry_lines
+from sessiondb.cli.later_branch import later_branch_object, say_later_branch
 from sessiondb.cli.options import PATH, TEXT, Settings, as_of, reading, reads, takes_ndjson
 from sessiondb.cli.output import BOLD, on_terminal, put, put_json, put_json_bytes, say, styled, width
 from sessiondb.cli.preview import kind_of, preview
@@ -69,6 +70,7 @@ def command(
         else:
             put(_head(store, info))
             _show_entries(store, info, offset, limit)
+            say_later_branch(store.later_branch(info))
 
 
 def _numbered_entries(store: Store, info: SessionInfo) -> list[dict[str, Any]]:
@@ -85,6 +87,7 @@ def _print_document(store: Store, info: SessionInfo, offset: int, limit: int | N
             "entries": entries[offset:][:limit],
             "total": len(entries),
             "faults": store.faults(info),
+            "later_branch": later_branch_object(store.later_branch(info)),
             "as_of": as_of(store),
         }
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from sessiondb.cli.later_branch import later_branch_object, say_later_branch
 from sessiondb.cli.options import PATH, Settings, as_of, reading, reads, takes_ndjson
 from sessiondb.cli.output import put, put_json, say, width
 from sessiondb.cli.tree_drawing import Drawn, drawn, tree_lines
@@ -28,8 +29,9 @@ def command(settings: Settings, ref: str, ndjson: bool, fresh: bool) -> None:
     """Draw the tree of a session's entries: a run without branches stays in its column, branches are indented.
 
     Each line has the entry's id, local time, kind, [label] and beginning; the leaf is marked. With --json one document
-    {"session", "leaf", "nodes", "as_of"}: the nodes are a flat list in the order of drawing, each {"id", "parentId",
-    "depth", "label" if there is one, "entry"}; parentId is what it is drawn under, null for a root, whose depth is 0.
+    {"session", "leaf", "later_branch", "nodes", "as_of"}: the nodes are a flat list in the order of drawing, each
+    {"id", "parentId", "depth", "label" if there is one, "entry"}; parentId is what it is drawn under, null for a root,
+    whose depth is 0.
     """
     with reading(settings, fresh=fresh) as store:
         info = store.session(ref)
@@ -40,9 +42,12 @@ def command(settings: Settings, ref: str, ndjson: bool, fresh: bool) -> None:
                 put_json(_as_object(node))
         elif settings.json:
             objects = [_as_object(node) for node in nodes]
-            put_json({"session": info.id, "leaf": leaf, "nodes": objects, "as_of": as_of(store)})
+            later = later_branch_object(store.later_branch(info))
+            about = {"session": info.id, "leaf": leaf, "later_branch": later}
+            put_json({**about, "nodes": objects, "as_of": as_of(store)})
         elif nodes:
             put(tree_lines(nodes, leaf, width()))
+            say_later_branch(store.later_branch(info))
         else:
             say(f"no entries in {info.id}")
 
