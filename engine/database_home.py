@@ -38,13 +38,16 @@ class DatabaseHome:
     """
 
     def __init__(self, store: Store, header: Entry, metadata: Metadata, *, durable: bool) -> None:
-        self.header = header
-        self.metadata = metadata
+        self._header = header
+        self._metadata = metadata
+        self._session_id: str = header["id"]
+        self._dialect = metadata.dialect[0]
         self._store = store
         self._durable = durable
         self._pk: int | None = None
         self._parent_pk: int | None = None
-        self._title_slot: bytes | None = None
+        self._title_slot: bytes | None = None  # of a session that is not written yet
+        self._revised: Entry | None = None  # the header that the next rewrite writes
         self._held = MemoryTree()
         self._unwritten: list[Entry] = []
         self._changed: dict[str, Entry] = {}  # what the next rewrite writes, by id
@@ -56,9 +59,23 @@ class DatabaseHome:
         self._named: set[str] = set()  # ids that stand in their lines, as far as that was looked at
 
     @property
+    def header(self) -> Entry:
+        """As it is stored now, since another manager may have renamed the session; while that waits, as it will be."""
+        if self._pk is None or self._revised is not None:
+            return self._revised or self._header
+        with self._sqlite_errors():
+            return _read_header(self._db, self._pk, self._dialect) or self._header
+
+    @property
+    def metadata(self) -> Metadata:
+        if self._pk is None or self._unwritten:
+            return self._metadata
+        with self._sqlite_errors():
+            return rows.read_metadata(self._db, self._pk)
+
+    @property
     def location(self) -> str:
-        session_id: str = self.header["id"]
-        return session_id
+        return self._session_id
 
     @property
     def is_written(self) -> bool:
@@ -83,8 +100,9 @@ class DatabaseHome:
 
     def hold(self, entry: Entry) -> None:
         if self._pk is not None and not self._unwritten:
+            self._metadata = self.metadata
             self._held = MemoryTree(self.tree.entries())  # a session without an answer yet is a short one
-        note(self.metadata, entry)
+        note(self._metadata, entry)
         self._held.add(entry)
         self._unwritten.append(entry)
 
@@ -103,7 +121,7 @@ class DatabaseHome:
         self._store.require_writable()
         with self._sqlite_errors():
             pk = next(rows.reserve_session_keys(self._db, 1))
-            given = self.metadata
+            given = self._metadata
             metadata = Metadata(given.id_hint, given.dialect_given, given.folder)
             with self._transaction() as db:
                 indexer = Indexer(pk, metadata, max_line=rows.longest_line(db))
@@ -116,7 +134,7 @@ class DatabaseHome:
                 )  # fmt: skip
                 if self._parent_pk is not None:
                     live_rows.set_parent(db, pk, self._parent_pk)
-        self._pk, self.metadata = pk, metadata
+        self._pk = pk
 
     def _first_lines(self, entries: Iterable[Any]) -> Iterator[bytes]:
         session = SessionLines(self.header, list(entries), title_slot=self._title_slot)
@@ -137,7 +155,7 @@ class DatabaseHome:
             live_rows.extend_session(db, indexer)
             if self._has_pointer:
                 live_rows.clear_pointer(db, self._pk)
-        self._indexer, self.metadata, self._has_pointer = indexer, indexer.metadata, False
+        self._indexer, self._has_pointer = indexer, False
         self._absent_id = None
 
     def _current_indexer(self, db: apsw.Connection) -> Indexer:
@@ -172,7 +190,7 @@ class DatabaseHome:
     # -- rewriting -----------------------------------------------------------------------------------------------
 
     def revise(self, header: Entry, changed: Iterable[Entry] = ()) -> None:
-        self.header = header
+        self._revised = header
         for entry in changed:
             self._changed[entry["id"]] = entry
             replace_entries(self._held, [entry])
@@ -182,15 +200,16 @@ class DatabaseHome:
         with self._sqlite_errors(), self._transaction() as db:
             self._replace(db, self._current_lines(db))
         self._changed.clear()
+        self._revised = None
 
     def set_title_slot(self, slot: bytes) -> None:
-        had_one, self._title_slot = self._title_slot is not None, slot
+        self._title_slot = slot
         if self._pk is None:
             return
         self._store.require_writable()
         with self._sqlite_errors(), self._transaction() as db:
-            lines = list(rows.read_lines(db, self._pk))
-            self._replace(db, [slot, *lines[1 if had_one else 0 :]])
+            first, *others = rows.read_lines(db, self._pk)
+            self._replace(db, [slot, *others] if parse_title_slot(first) is not None else [slot, first, *others])
 
     def _current_lines(self, db: apsw.Connection) -> list[bytes]:
         """The session's lines as they are to be: version 3, this header, changed entries for those of their id."""
@@ -199,7 +218,7 @@ class DatabaseHome:
         session = read_session_lines(
             rows.read_lines(db, self._pk), Metadata(old.id_hint, old.dialect_given, old.folder)
         )  # fmt: skip
-        session.header = self.header
+        session.header = self._revised or session.header or self._header
         last = {entry["id"]: place for place, entry in enumerate(session.entries) if type(entry) is dict}
         for entry_id, entry in self._changed.items():
             session.entries[last[entry_id]] = size_control.for_disk(entry, self._store.blobs, dialect=self._dialect)
@@ -209,7 +228,6 @@ class DatabaseHome:
         assert self._pk is not None
         indexer = rows.restart(db, self._pk)
         rows.replace_lines(db, indexer, lines)
-        self.metadata = indexer.metadata
         self._indexer = None
 
     # -- the leaf, and other sessions --------------------------------------------------------------------------------
@@ -230,7 +248,7 @@ class DatabaseHome:
 
     def beside(self, header: Entry, entries: Iterable[Any], *, title_slot: bytes | None = None) -> DatabaseHome:
         home = new_database_home(
-            self._store, header, entries, fresh_metadata(self.metadata, header), title_slot=title_slot,
+            self._store, header, entries, fresh_metadata(self._metadata, header), title_slot=title_slot,
             durable=self._durable,
         )  # fmt: skip
         if header.get("parentSession") == self.location:
@@ -245,10 +263,6 @@ class DatabaseHome:
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    @property
-    def _dialect(self) -> Dialect:
-        return self.metadata.dialect[0]
-
     def _encode(self, value: Any) -> bytes:
         raw = encode_entry(value)
         if type(value) is not dict or not size_control.needs_control(raw, dialect=self._dialect):
@@ -262,11 +276,11 @@ class DatabaseHome:
 
     def _restored(self, entry: Any) -> Any:
         """The entry as it is in memory: uncut when this manager wrote it, images put back."""
-        if type(entry) is not dict or self._dialect == "pi":
+        if type(entry) is not dict:
             return entry
         if (uncut := self._uncut.get(entry.get("id", ""))) is not None:
             return uncut
-        return restored(entry, self._store, self._dialect)
+        return restored(entry, self._store)
 
     def _sqlite_errors(self) -> sqlite_errors:
         return sqlite_errors(str(self._store.database))
@@ -298,24 +312,28 @@ def open_database_home(
             with transaction(store.connection):
                 live_rows.set_dialect(store.connection, info.pk, dialect)
         metadata = rows.read_metadata(store.connection, info.pk)
-        header = read_header(store.connection, info.pk)
+        header = _read_header(store.connection, info.pk, metadata.dialect[0])
     if header is None:  # the lines have none: what is known stands for it, and is written with the next rewrite
-        created = format_time(info.created_ms or info.modified_ms or 0)
-        header = forms.header(info.id, created, info.cwd or "")
-    migrate([header])
+        header = forms.header(info.id, format_time(info.created_ms or info.modified_ms or 0), info.cwd or "")
     home = DatabaseHome(store, header, metadata, durable=durable)
     home._pk = info.pk
-    if metadata.slot_title is not None:
-        with sqlite_errors(str(store.database)):
-            home._title_slot = bytes(next(rows.read_lines(store.connection, info.pk)))
-        if metadata.dialect[0] == "omp" and (slot := parse_title_slot(home._title_slot)) is not None:
-            home.header = header_with_slot(header, slot)
     return home
 
 
-def restored(entry: Any, store: Store, dialect: Dialect) -> Any:
-    """The entry with its images put back, from the store's blobs."""
-    if type(entry) is not dict or dialect == "pi":
+def _read_header(db: apsw.Connection, session_pk: int, dialect: Dialect) -> Entry | None:
+    """The stored session's header of version 3, with omp's title in it; None when its lines have none."""
+    header = read_header(db, session_pk)
+    if header is None:
+        return None
+    migrate([header])
+    if dialect == "omp" and (slot := parse_title_slot(next(rows.read_lines(db, session_pk)))) is not None:
+        return header_with_slot(header, slot)
+    return header
+
+
+def restored(entry: Any, store: Store) -> Any:
+    """The entry with its images put back from the store's blobs; pi writes no references, but may have taken some over."""
+    if type(entry) is not dict:
         return entry
 
     def warn(digest: str) -> None:

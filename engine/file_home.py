@@ -69,6 +69,7 @@ class FileHome:
         return self._size is not None
 
     def hold(self, entry: Entry) -> None:
+        self._raise_first_error()
         self._take(entry)
         self._held.append(entry)
 
@@ -77,16 +78,17 @@ class FileHome:
         self.tree.add(entry)
 
     def write_held(self) -> None:
-        held, self._held = self._held, []
         if self._size is None:
             self._write_all()
-        elif held:
-            self._write_lines(held)
+        elif self._held:
+            self._write_lines(self._held, [self._encode(entry) for entry in self._held])
+        self._held = []
 
     def append(self, entry: Entry) -> None:
         self._raise_first_error()
+        lines = [self._encode(entry)]
         self._take(entry)
-        self._write_lines([entry])
+        self._write_lines([entry], lines)
 
     def revise(self, header: Entry, changed: Iterable[Entry] = ()) -> None:
         self.header = header
@@ -176,7 +178,7 @@ class FileHome:
             return encode_entry(size_control.for_disk(value, self._blobs, dialect=dialect))
         return raw
 
-    def _write_lines(self, entries: Sequence[Entry]) -> None:
+    def _write_lines(self, entries: Sequence[Entry], lines: Iterable[bytes]) -> None:
         if entries[0]["parentId"] in self._derived_ids:  # the file must have the ids that its entries name
             self._write_all()
             return
@@ -191,8 +193,8 @@ class FileHome:
                 self._close_writer()
             writer = self._writer or self._storage.open_writer(self.path, append=True)
             self._writer = writer
-            for entry in entries:
-                writer.write_line(self._encode(entry))
+            for line in lines:
+                writer.write_line(line)
             writer.flush()
             self._size = self._size_now()
 
@@ -301,7 +303,7 @@ def read_file_session(
         slot = parse_title_slot(session.title_slot)
         assert slot is not None
         session.header = header_with_slot(session.header, slot)
-    if metadata.dialect[0] != "pi" and size_control.needs_restoring(raw):
+    if size_control.needs_restoring(raw):  # pi writes no references, but may have taken over some
         session.entries = [_restored(entry, blobs, path) for entry in session.entries]
     return session
 

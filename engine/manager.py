@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sessiondb import breadcrumbs, forms
 from sessiondb.branching import branched_entries, linear_entries
 from sessiondb.context import ContextReport, context_of_path, context_report
-from sessiondb.database_home import open_database_home
+from sessiondb.database_home import open_database_home, restored
 from sessiondb.discovery import agent_folder
 from sessiondb.errors import (
     EntryNotFoundError,
@@ -27,6 +27,7 @@ from sessiondb.errors import (
     ForkSourceError,
     SessionDBWarning,
     SessionNotFoundError,
+    SessionWriteError,
 )
 from sessiondb.file_home import FileHome, temporary_path
 from sessiondb.homes import Home
@@ -255,7 +256,8 @@ class SessionManager:
             other = self._at_path(self._where, os.path.abspath(path_or_ref), self._cwd)  # noqa: PTH100
         else:
             other = self._open(self._where, path_or_ref, self._cwd)
-        self._home.close()
+        with suppress(SessionWriteError):
+            self._home.close()
         self.__dict__.update(other.__dict__)
 
     def create_branched_session(self, leaf_id: str | Unset | None = UNSET) -> str | None:
@@ -298,7 +300,7 @@ class SessionManager:
             target = self._where.agent_folder(folder, self._dialect)
             self._home.move(os.path.join(target, os.path.basename(old)), target, header)  # noqa: PTH118, PTH119
         else:
-            self._revise(header)
+            self._revise("move_to", header)
         self._cwd = folder
         self._leave_breadcrumb()
 
@@ -306,7 +308,8 @@ class SessionManager:
         old = self._home
         self._home = old.beside(header, entries, title_slot=_title_slot(self._dialect, header))
         self._begin(write=write)
-        old.close()
+        with suppress(SessionWriteError):  # raised before, and logged; it ends with the session it befell
+            old.close()
 
     def _label_again(self, parent_id: str | None, target: str, label: Label, taken: set[str]) -> Entry:
         label_id = self._ids.entry(lambda entry_id: entry_id in taken)
@@ -442,15 +445,22 @@ class SessionManager:
     def _take(self, entry: Entry) -> str:
         entry_id: str = entry["id"]
         if self._gate_open:
-            self._home.append(entry)
-        else:
-            self._home.hold(entry)
-            self._holds_entries = True
-            if role_of(entry) == "assistant" and self.is_persisted():
+            try:
+                self._home.append(entry)
+            except SessionWriteError:  # a file's: the entry is in memory
                 self._leaf_id = entry_id
-                self.ensure_on_disk()
+                raise
+        else:
+            encode_entry(entry)  # what cannot be written must not wait for its turn
+            self._home.hold(entry)
+            self._leaf_id, self._holds_entries = entry_id, True
+            self._open_gate_when_due()
         self._leaf_id = entry_id
         return entry_id
+
+    def _open_gate_when_due(self) -> None:
+        if self._holds_entries and self._home.tree.has_assistant():
+            self.ensure_on_disk()
 
     def _require_entry(self, entry_id: str) -> None:
         if entry_id not in self._home.tree:
@@ -505,7 +515,7 @@ class SessionManager:
         if self._dialect == "omp":
             self._rename_in_slot(titled, previous, source, trigger)
         else:
-            self._revise(titled)
+            self._revise("set_session_name", titled)
         return True
 
     def _rename_in_slot(self, titled: Entry, previous: Any, source: str, trigger: str | Unset) -> None:
@@ -519,7 +529,7 @@ class SessionManager:
 
     def rewrite_entries(self, changed: Iterable[Entry] = ()) -> None:
         """Write the session again, atomically: its entries as in memory, those of `changed` in place of their ids'."""
-        self._revise(self._home.header, changed)
+        self._revise("rewrite_entries", self._home.header, changed)
 
     def rewrite_tool_call_arguments(self, tool_call_id: str, arguments: Mapping[str, Any]) -> bool:
         """Give a tool call other arguments, in memory and by one atomic rewrite; False when there is no such call."""
@@ -533,11 +543,11 @@ class SessionManager:
         block = _tool_call(changed, tool_call_id)
         assert block is not None
         block["arguments"] = arguments
-        self._revise(self._home.header, [changed])
+        self._revise("rewrite_tool_call_arguments", self._home.header, [changed])
         return True
 
-    def _revise(self, header: Entry, changed: Iterable[Entry] = ()) -> None:
-        forms.require_dialect(self._dialect, "rewriting a session", "xcsh", "pi")
+    def _revise(self, call: str, header: Entry, changed: Iterable[Entry] = ()) -> None:
+        forms.require_dialect(self._dialect, call, "xcsh", "pi")
         self._home.revise(header, changed)
         if self._gate_open:
             self._home.rewrite()
@@ -562,8 +572,8 @@ class SessionManager:
 
     def flush(self) -> None:
         """When this returns, what was appended is on disk. Writes nothing while the gate is closed."""
-        if self._gate_open:
-            self._home.flush()
+        self._open_gate_when_due()  # writing may have failed when it was
+        self._home.flush()
 
     def close(self) -> None:
         """Flush and give up what is held open, as far as that goes; the first error is raised."""
@@ -760,6 +770,8 @@ def _fork_source(where: Where, source: str) -> tuple[str, Entry, EntryList]:
             header, entries = where.store.header(info), where.store.entries(info)
             if header is None and not entries:
                 raise ForkSourceError(source)
+            if where.new_dialect == "pi":  # has no blobs; the others' lines go on referring to those of the store
+                entries = [restored(entry, where.store) for entry in entries]
             return info.id, header or {}, entries
     files = replace(where, store=None, dialect=None)
     home = files.read_file(os.path.abspath(source))  # noqa: PTH100

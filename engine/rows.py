@@ -13,6 +13,7 @@ from typing import Any, Final
 import apsw
 
 from sessiondb.connection import select, select_value, transaction
+from sessiondb.errors import SessionNotFoundError
 from sessiondb.lineage import link_lineage, link_parents, naming
 from sessiondb.lines import DEPTH_SHIFT, ROOT_LEVEL, STATE_MASK, FaultRow, Indexer, Place, Rows, blob_references
 from sessiondb.metadata import Metadata
@@ -259,8 +260,10 @@ def restart(db: apsw.Connection, session_pk: int) -> Indexer:
 
 
 def read_metadata(db: apsw.Connection, session_pk: int) -> Metadata:
-    """What is known of the stored session."""
-    return Metadata.from_json(next(select(db, SELECT_PLACE, {"pk": session_pk}))[3])
+    """What is known of the stored session; SessionNotFoundError when it was removed."""
+    for *_, fold in select(db, SELECT_PLACE, {"pk": session_pk}):
+        return Metadata.from_json(fold)
+    raise SessionNotFoundError(str(session_pk))
 
 
 def longest_line(db: apsw.Connection) -> int:

@@ -227,7 +227,7 @@ class Store:
         with self._errors():
             leaf_id = _leaf_of(tree, leaf)
             above, path = ([], []) if leaf_id is None else tree.window(leaf_id)
-            whole = [restored(entry, self, info.dialect) for entry in path]
+            whole = [restored(entry, self) for entry in path]
         return context_of_path(whole, above=above, dialect=info.dialect)
 
     def context_report(self, session: SessionRef, leaf: str | Unset | None = UNSET) -> ContextReport:

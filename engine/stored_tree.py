@@ -64,12 +64,14 @@ WITH RECURSIVE up (pk, parent_pk, depth) AS (
 SELECT EXISTS (SELECT 1 FROM up WHERE up.pk = :pk)
 """
 
+# The index has the few entries that are no messages, and all of them that is asked for: the settings of a long session are
+# on a few of its pages, while in the table each is on another one.
 SELECT_SETTINGS_ABOVE = """
 WITH RECURSIVE up (pk, state_pk, depth, type) AS (
   SELECT pk, state_pk, depth, type FROM entry WHERE pk = :start
   UNION ALL
   SELECT e.pk, e.state_pk, e.depth, e.type
-  FROM up CROSS JOIN entry e ON e.pk = up.state_pk
+  FROM up CROSS JOIN entry e INDEXED BY ix_entry_not_message ON e.pk = up.state_pk AND e.type <> 'message'
 )
 SELECT pk, type FROM up
 WHERE depth < :top AND pk <> :start
@@ -108,8 +110,8 @@ ORDER BY (SELECT min(o.pk) FROM entry o WHERE o.session_pk = e.session_pk AND o.
 
 SELECT_LABELS = """
 SELECT e.pk, CAST(l.raw AS BLOB)
-FROM entry e CROSS JOIN line l ON l.pk = e.pk
-WHERE e.session_pk = :session_pk AND e.type = 'label'
+FROM entry e INDEXED BY ix_entry_not_message CROSS JOIN line l ON l.pk = e.pk
+WHERE e.pk BETWEEN :first AND :last AND e.type = 'label' AND e.type <> 'message'
 ORDER BY e.pk
 """
 

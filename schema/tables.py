@@ -127,7 +127,10 @@ entry = Table(
     sqlite_strict=True,
 )
 Index("ix_entry_session_entry_id", entry.c.session_pk, entry.c.entry_id)
-Index("ix_entry_label", entry.c.session_pk, sqlite_where=entry.c.type == "label")
+Index(
+    "ix_entry_not_message", entry.c.pk, entry.c.type, entry.c.state_pk, entry.c.depth,
+    sqlite_where=entry.c.type != "message",
+)  # fmt: skip
 
 fault = Table(
     "fault",

@@ -23,7 +23,7 @@ from sessiondb.errors import (
     SessionNotFoundError,
 )
 from tests.support import CASE_23, GOLDEN, OpenStore, dump, entry, exported, header, tables, write
-from tests.test_live_tree import Counted, Home, Model, assistant, ids_of, one_step, talk, texts_of, user
+from tests.test_live_tree import SEEDS, Counted, Home, Model, assistant, ids_of, one_step, talk, texts_of, user
 
 DIALECTS = ("xcsh", "pi", "omp")
 
@@ -219,7 +219,7 @@ def test_what_was_not_written_yet_can_be_branched_out_of(home: Home) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_branch_has_the_context_of_the_path_it_was_taken_from(home: Home, dialect: str, seed: int) -> None:
     rng, counted, model = random.Random(seed), Counted(), Model()
     manager = home.create(dialect=dialect, **counted.options)

@@ -14,6 +14,7 @@ from sessiondb.errors import EntryNotFoundError, SessionNotFoundError
 from tests.support import GOLDEN, OpenStore, dump, entry, exported, header, write
 
 DIALECTS = ("xcsh", "pi", "omp")
+SEEDS = [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 12))]
 START_MS = 1_767_225_600_000
 """2026-01-01T00:00:00.000Z"""
 
@@ -603,7 +604,7 @@ def one_step(rng: random.Random, manager: SessionManager, model: Model) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_random_work_gives_the_same_tree_and_context_in_every_home(home: Home, dialect: str, seed: int) -> None:
     rng, counted, model = random.Random(seed), Counted(), Model()
     manager = home.create(dialect=dialect, **counted.options)

@@ -11,7 +11,7 @@ down_revision = "0001"
 
 STATEMENTS = (
     "ALTER TABLE entry ADD COLUMN state_pk INTEGER",
-    "CREATE INDEX ix_entry_label ON entry (session_pk) WHERE type = 'label'",
+    "CREATE INDEX ix_entry_not_message ON entry (pk, type, state_pk, depth) WHERE type != 'message'",
     "ALTER TABLE session ADD COLUMN pointer_pk INTEGER",
     "ALTER TABLE session ADD COLUMN original_slots INTEGER",
     "ALTER TABLE session ADD COLUMN parent_pk INTEGER REFERENCES session (pk) ON DELETE SET NULL",
