@@ -332,7 +332,7 @@ def _read_header(db: apsw.Connection, session_pk: int, dialect: Dialect) -> Entr
 
 
 def restored(entry: Any, store: Store) -> Any:
-    """The entry with its images put back from the store's blobs; pi writes no references, but may have taken some over."""
+    """The entry with its images put back from the store's blobs; pi writes no references but may have some."""
     if type(entry) is not dict:
         return entry
 

@@ -87,6 +87,7 @@ class _Reader:
         self._line = 0
         self._ids: dict[str, None] = {}
         self._all_ids: list[str] = []
+        self._lacking: list[tuple[Entry, str, Any]] = []  # entries without id, what they get as id and as parent
         self._last_id: str | None = None
 
     def add(self, raw: bytes) -> None:
@@ -130,15 +131,11 @@ class _Reader:
         self._session.entries.append(value)
 
     def _id_of(self, value: Entry) -> str:
-        """The entry's id, given to it when it has none. In version 1 the migration gives it, in the order of M4."""
-        entry_id: str = value.get("id", "")
-        if self._metadata.chains:
+        """The entry's own id, or the one that it gets at the end."""
+        entry_id = value.get("id")
+        if self._metadata.chains or type(entry_id) is not str:
             entry_id = self._make_id()
-        elif type(entry_id) is not str or "id" not in value:
-            parent_id = value.get("parentId") if "parentId" in value else self._last_id
-            entry_id = self._make_id()
-            value |= {"id": entry_id, "parentId": parent_id}
-            self._session.derived_ids.add(entry_id)
+            self._lacking.append((value, entry_id, value.get("parentId", self._last_id)))
         self._last_id = entry_id
         self._ids[entry_id] = None
         return entry_id
@@ -150,15 +147,22 @@ class _Reader:
 
     def finish(self) -> SessionLines:
         session = self._session
-        if session.header is None:
-            return session
-        version = session.header.get("version")
-        session.was_outdated = is_outdated(version)
-        if any(migration_steps(version)):
-            ids = self._all_ids
-            further = [other for group in session.others.values() for other in group if type(other) is dict]
-            migrate([session.header, *session.entries], new_id=lambda index: ids[index - 1])
-            for other in further:
+        version = None if session.header is None else session.header.get("version")
+        if session.header is not None:
+            session.was_outdated = is_outdated(version)
+            if self._lacking and len(self._lacking) == sum(type(entry) is dict for entry in session.entries):
+                version = None  # of version 1 whatever the header says: pi's fork copied them under a new one
+        gives_ids, changes_more = migration_steps(version) if session.header is not None else (False, False)
+        if not gives_ids:  # else the migration gives them, in the order of M4
+            for value, entry_id, parent_id in self._lacking:
+                value |= {"id": entry_id, "parentId": parent_id}
+        if not session.was_outdated:
+            session.derived_ids = {entry_id for _, entry_id, _ in self._lacking}
+        if gives_ids or changes_more:
+            header = session.header if session.was_outdated else {"type": "session", "version": version}
+            migrate([header, *session.entries], new_id=lambda index: self._all_ids[index - 1])
+        if session.was_outdated and session.header is not None:
+            for other in (other for group in session.others.values() for other in group if type(other) is dict):
                 other["version"] = session.header["version"]
         return session
 

@@ -64,7 +64,7 @@ WITH RECURSIVE up (pk, parent_pk, depth) AS (
 SELECT EXISTS (SELECT 1 FROM up WHERE up.pk = :pk)
 """
 
-# The index has the few entries that are no messages, and all of them that is asked for: the settings of a long session are
+# The index has the few entries that are no messages, and all that is asked of them: the settings of a long session lie
 # on a few of its pages, while in the table each is on another one.
 SELECT_SETTINGS_ABOVE = """
 WITH RECURSIVE up (pk, state_pk, depth, type) AS (
