@@ -41,7 +41,7 @@ class DatabaseHome:
         self._header = header
         self._metadata = metadata
         self._session_id: str = header["id"]
-        self._dialect = metadata.dialect[0]
+        self.dialect = metadata.dialect[0]
         self._store = store
         self._durable = durable
         self._pk: int | None = None
@@ -52,7 +52,8 @@ class DatabaseHome:
         self._unwritten: list[Entry] = []
         self._changed: dict[str, Entry] = {}  # what the next rewrite writes, by id
         self._uncut: dict[str, Entry] = {}  # entries that were cut for the disk, as they are in memory
-        self._indexer: Indexer | None = None
+        self._indexer: Indexer | None = None  # stands at
+        self._end: tuple[int, int, str] | None = None
         self._stored: tuple[apsw.Connection, _LiveTree] | None = None
         self._absent_id: str | None = None  # looked for since the last append, and not there
         self._has_pointer = True  # as far as is known
@@ -64,7 +65,7 @@ class DatabaseHome:
         if self._pk is None or self._revised is not None:
             return self._revised or self._header
         with self._sqlite_errors():
-            return _read_header(self._db, self._pk, self._dialect) or self._header
+            return _read_header(self._db, self._pk, self.dialect) or self._header
 
     @property
     def metadata(self) -> Metadata:
@@ -86,7 +87,8 @@ class DatabaseHome:
         if self._pk is None or self._unwritten:
             return self._held
         if self._stored is None or self._stored[0] is not self._db:  # another thread has another connection
-            self._stored = self._db, _LiveTree(StoredTree(self._db, self._pk), self._restored, self._note_absent)
+            tree = StoredTree(self._db, self._pk, self.dialect)
+            self._stored = self._db, _LiveTree(tree, self._restored, self._note_absent)
         return self._stored[1]
 
     def _note_absent(self, entry_id: str) -> None:
@@ -152,17 +154,17 @@ class DatabaseHome:
                 return
             for line in lines:
                 indexer.add(line)
-            live_rows.extend_session(db, indexer)
+            end = live_rows.extend_session(db, indexer)
             if self._has_pointer:
                 live_rows.clear_pointer(db, self._pk)
-        self._indexer, self._has_pointer = indexer, False
+        self._indexer, self._end, self._has_pointer = indexer, end, False
         self._absent_id = None
 
     def _current_indexer(self, db: apsw.Connection) -> Indexer:
         """The indexer at the session's end, read anew when somebody else has written since."""
         assert self._pk is not None
         indexer = self._indexer
-        if indexer is None or live_rows.place_of(db, self._pk) != (indexer.place.slot, indexer.place.offset):
+        if indexer is None or live_rows.place_of(db, self._pk) != self._end:
             indexer = live_rows.resume(db, self._pk)
             if indexer is None:
                 raise SessionNotFoundError(self.location)
@@ -221,7 +223,7 @@ class DatabaseHome:
         session.header = self._revised or session.header or self._header
         last = {entry["id"]: place for place, entry in enumerate(session.entries) if type(entry) is dict}
         for entry_id, entry in self._changed.items():
-            session.entries[last[entry_id]] = size_control.for_disk(entry, self._store.blobs, dialect=self._dialect)
+            session.entries[last[entry_id]] = size_control.for_disk(entry, self._store.blobs, dialect=self.dialect)
         return [line + b"\n" for line in session.lines()]
 
     def _replace(self, db: apsw.Connection, lines: Iterable[bytes]) -> None:
@@ -265,9 +267,9 @@ class DatabaseHome:
 
     def _encode(self, value: Any) -> bytes:
         raw = encode_entry(value)
-        if type(value) is not dict or not size_control.needs_control(raw, dialect=self._dialect):
+        if type(value) is not dict or not size_control.needs_control(raw, dialect=self.dialect):
             return raw
-        controlled = size_control.for_disk(value, self._store.blobs, dialect=self._dialect)
+        controlled = size_control.for_disk(value, self._store.blobs, dialect=self.dialect)
         if controlled is value:
             return raw
         if type(entry_id := value.get("id")) is str:
@@ -307,11 +309,11 @@ def open_database_home(
 ) -> DatabaseHome:  # fmt: skip
     """The home of a stored session. A dialect that is asked for is the session's from now on."""
     with sqlite_errors(str(store.database)):
-        if dialect is not None and dialect != info.dialect:
-            store.require_writable()
+        if dialect is not None and dialect != info.dialect and not store.read_only:
             with transaction(store.connection):
                 live_rows.set_dialect(store.connection, info.pk, dialect)
         metadata = rows.read_metadata(store.connection, info.pk)
+        metadata.dialect_given = dialect or metadata.dialect_given
         header = _read_header(store.connection, info.pk, metadata.dialect[0])
     if header is None:  # the lines have none: what is known stands for it, and is written with the next rewrite
         header = forms.header(info.id, format_time(info.created_ms or info.modified_ms or 0), info.cwd or "")

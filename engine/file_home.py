@@ -45,6 +45,7 @@ class FileHome:
     ) -> None:  # fmt: skip
         assert session.header is not None
         self.path, self.folder = path, folder
+        self.dialect = metadata.dialect[0]
         self.header = session.header
         self.metadata = metadata
         self.tree = MemoryTree(session.entries)
@@ -167,16 +168,16 @@ class FileHome:
 
     def refuse_writes(self, call: str) -> None:
         """Raise NotSupportedError at every write: the dialect's bytes are not known well enough."""
-        self._refused = NotSupportedError(call, self.metadata.dialect[0], ())
+        self._refused = NotSupportedError(call, self.dialect, ())
 
     # -- writing -------------------------------------------------------------------------------------------------
 
     def _encode(self, value: Any) -> bytes:
         raw = encode_entry(value)
-        dialect = self.metadata.dialect[0]
-        if size_control.needs_control(raw, dialect=dialect):
-            return encode_entry(size_control.for_disk(value, self._blobs, dialect=dialect))
-        return raw
+        if not size_control.needs_control(raw, dialect=self.dialect):
+            return raw
+        controlled = size_control.for_disk(value, self._blobs, dialect=self.dialect)
+        return raw if controlled is value else encode_entry(controlled)
 
     def _write_lines(self, entries: Sequence[Entry], lines: Iterable[bytes]) -> None:
         if entries[0]["parentId"] in self._derived_ids:  # the file must have the ids that its entries name

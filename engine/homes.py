@@ -10,12 +10,16 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from sessiondb.jsonl import parse_time
-from sessiondb.metadata import Metadata
+from sessiondb.metadata import Dialect, Metadata
 from sessiondb.tree import Entry, MemoryTree, Tree
 
 
 class Home(Protocol):
     """One session's place. Paths and ids are text; `location` is what a parentSession of its branches names."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """Whose session it is; stays what it was when the home was made."""
 
     @property
     def header(self) -> Entry: ...
@@ -76,6 +80,7 @@ class MemoryHome:
     is_written = False
 
     def __init__(self, header: Entry, entries: Iterable[Any], metadata: Metadata) -> None:
+        self.dialect = metadata.dialect[0]
         self.header = header
         self.metadata = metadata
         self.tree = MemoryTree()

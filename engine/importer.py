@@ -5,7 +5,6 @@ Files are read and parsed outside the write lock, and written in short transacti
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import os
 import time
@@ -23,6 +22,7 @@ from sessiondb.blobs import BlobStore
 from sessiondb.connection import select_value, set_journal_mode
 from sessiondb.discovery import Found, agent_folder, id_from_name
 from sessiondb.files import CHUNK, Hashed, hash_prefix, holds_an_object_line, open_regular
+from sessiondb.garbage import no_cyclic_garbage
 from sessiondb.jsonl import split_lines
 from sessiondb.lines import Indexer
 from sessiondb.metadata import Dialect, Metadata
@@ -57,7 +57,7 @@ def import_found(db: apsw.Connection, database: Path, found: Found, options: Opt
         report.skip(path, reason)
     with (
         _fast_into_an_empty_database(db, dry_run=options.dry_run),
-        _no_cyclic_garbage(),
+        no_cyclic_garbage(),
         Batch(db, report, now_ms, dry_run=options.dry_run) as sessions,
     ):
         _Reader(database, sessions, report, options).read_all(found.files)
@@ -271,15 +271,3 @@ def _fast_into_an_empty_database(db: apsw.Connection, *, dry_run: bool) -> Itera
         if not db.in_transaction:  # else something failed badly: that is the error to tell
             db.execute("PRAGMA synchronous = NORMAL")
             set_journal_mode(db, "wal", timeout=10.0)
-
-
-@contextmanager
-def _no_cyclic_garbage() -> Iterator[None]:
-    """Parsing makes no cycles, and looking for them costs a third of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

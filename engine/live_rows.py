@@ -95,10 +95,11 @@ def note_absent(indexer: Indexer, entry_id: str | None) -> None:
     indexer.place.slot_of.absent = entry_id
 
 
-def place_of(db: apsw.Connection, session_pk: int) -> tuple[int, int] | None:
-    """How many slots and bytes the stored session has; None when it is gone."""
+def place_of(db: apsw.Connection, session_pk: int) -> tuple[int, int, str] | None:
+    """Where the stored session ends: its slots, bytes and fold, which no change of it leaves all as they are but one of
+    a line by one as long. None when it is gone."""
     found = next(select(db, SELECT_PLACE, {"pk": session_pk}), None)
-    return None if found is None else (found[0], found[2])
+    return None if found is None else (found[0], found[2], found[3])
 
 
 def end_last_line(db: apsw.Connection, indexer: Indexer) -> None:
@@ -114,8 +115,11 @@ def end_last_line(db: apsw.Connection, indexer: Indexer) -> None:
             indexer.place.offset += 1
 
 
-def extend_session(db: apsw.Connection, indexer: Indexer) -> None:
-    """Write the rows that the indexer derived from lines behind a stored session, and what they change of the whole."""
+def extend_session(db: apsw.Connection, indexer: Indexer) -> tuple[int, int, str]:
+    """Write the rows that the indexer derived from lines behind a stored session, and what they change of the whole.
+
+    Where the session ends then is returned, as by `place_of`.
+    """
     rows = indexer.take_rows()
     write_rows(db, rows)
     pk = indexer.session_pk
@@ -123,7 +127,7 @@ def extend_session(db: apsw.Connection, indexer: Indexer) -> None:
         untangle(db, indexer)
     add_blob_references(db, indexer)
     indexer.blobs.clear()  # those are noted
-    _update(db, indexer)
+    return indexer.place.slot, indexer.place.offset, _update(db, indexer)
 
 
 def set_dialect(db: apsw.Connection, session_pk: int, dialect: Dialect) -> bool:
@@ -136,18 +140,20 @@ def set_dialect(db: apsw.Connection, session_pk: int, dialect: Dialect) -> bool:
     return True
 
 
-def _update(db: apsw.Connection, indexer: Indexer) -> None:
+def _update(db: apsw.Connection, indexer: Indexer) -> str:
+    """Write what is known of the whole session; its fold is returned."""
     metadata, place, pk = indexer.metadata, indexer.place, indexer.session_pk
     dialect, reason = metadata.dialect
-    leaf = metadata.leaf_slot
+    leaf, fold = metadata.leaf_slot, metadata.to_json()
     db.execute(
         UPDATE_EXTENDED,
         (
             dialect, reason, metadata.title, metadata.first_message, metadata.modified_ms, metadata.message_count,
-            metadata.entry_count, place.line, place.slot, metadata.fault_count, place.offset, metadata.to_json(),
+            metadata.entry_count, place.line, place.slot, metadata.fault_count, place.offset, fold,
             None if leaf is None else (pk << SLOT_BITS) + leaf, pk,
         ),
     )  # fmt: skip
+    return fold
 
 
 def _is_awaited(db: apsw.Connection, session_pk: int, entry_id: str) -> bool:

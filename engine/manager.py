@@ -9,12 +9,12 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from sessiondb import breadcrumbs, forms
 from sessiondb.branching import branched_entries, linear_entries
@@ -40,10 +40,10 @@ from sessiondb.session_files import (
     list_sessions,
 )
 from sessiondb.sessions import SessionInfo
-from sessiondb.storage import FileSessionStorage, SessionStorage, write_lines_atomically
+from sessiondb.storage import AnyPath, FileSessionStorage, write_lines_atomically
 from sessiondb.tree import Entry, Label, TreeNode, build_tree, role_of
 from sessiondb.usage import usage_statistics
-from sessiondb.where import Where
+from sessiondb.where import How, Where
 
 if TYPE_CHECKING:
     from sessiondb.store import Store
@@ -72,48 +72,26 @@ class SessionManager:
         self._gate_open = gate_open
         self._holds_entries = False
         self._leaf_id: str | None = None
-        self._dialect = home.metadata.dialect[0]
+        self._dialect = home.dialect
         self._ids = where.ids(self._dialect)
 
     # -- opening -------------------------------------------------------------------------------------------------
 
     @classmethod
-    def create(
-        cls, cwd: str | os.PathLike[str], *, session_dir: str | os.PathLike[str] | None = None,
-        store: Store | None = None, dialect: str | None = None, agent_dir: str | os.PathLike[str] | None = None,
-        clock: Callable[[], int] | None = None, ids: Callable[[str], str] | None = None, durability: str = "full",
-        storage: SessionStorage | None = None,
-    ) -> SessionManager:  # fmt: skip
-        """A new session for a working directory; nothing is written yet.
-
-        It lives in `store`, else in a file: in `session_dir`, else in the agent's folder for the cwd (`agent_dir`
-        overrides the agent's own). `dialect` is xcsh unless given. `clock` gives ms since 1970, `ids` an id of the
-        kind "entry" or "session": with both the same, what is written is the client's file byte for byte.
-        `durability="normal"` leaves it to the system when what was flushed reaches the disk. `storage` holds the
-        files in place of the file system.
-        """
-        where = Where.given(
-            session_dir=session_dir, store=store, dialect=dialect, agent_dir=agent_dir, clock=clock, ids=ids,
-            durability=durability, storage=storage,
-        )  # fmt: skip
-        return cls._create(where, os.fspath(cwd))
+    def create(cls, cwd: AnyPath, **how: Unpack[How]) -> SessionManager:
+        """A new session for a working directory; nothing is written yet. `how`: see `How`."""
+        return cls._create(Where.given(**how), os.fspath(cwd))
 
     @classmethod
-    def in_memory(
-        cls, cwd: str | os.PathLike[str] | None = None, *, dialect: str | None = None,
-        clock: Callable[[], int] | None = None, ids: Callable[[str], str] | None = None, **ignored: Any,
-    ) -> SessionManager:  # fmt: skip
-        """A new session that is never written. Further arguments of `create` are taken and mean nothing here."""
-        where = Where.given(dialect=dialect, clock=clock, ids=ids, in_memory=True)
+    def in_memory(cls, cwd: AnyPath | None = None, **how: Unpack[How]) -> SessionManager:
+        """A new session that is never written. Of `how` only dialect, clock and ids mean something here."""
+        where = replace(Where.given(**how), in_memory=True)
         return cls._create(where, _or_process_cwd(None if cwd is None else os.fspath(cwd)))
 
     @classmethod
     def open(
-        cls, path_or_ref: str | os.PathLike[str], *, session_dir: str | os.PathLike[str] | None = None,
-        store: Store | None = None, dialect: str | None = None, agent_dir: str | os.PathLike[str] | None = None,
-        clock: Callable[[], int] | None = None, ids: Callable[[str], str] | None = None, durability: str = "full",
-        storage: SessionStorage | None = None, cwd: str | os.PathLike[str] | None = None, leaf: Leaf = "last",
-    ) -> SessionManager:  # fmt: skip
+        cls, path_or_ref: AnyPath, *, cwd: AnyPath | None = None, leaf: Leaf = "last", **how: Unpack[How]
+    ) -> SessionManager:
         """Go on with a session: a reference to one in `store`, else a file's path, or the start of an id or file name.
 
         The leaf is the last entry of the file, as in the clients; "latest-message": the end of the branch with the
@@ -121,57 +99,37 @@ class SessionManager:
         header's. A missing path gives a new session that will be written there. Raises SessionNotFoundError or
         AmbiguousSessionError with the candidates for a reference.
         """
-        where = Where.given(
-            session_dir=session_dir, store=store, dialect=dialect, agent_dir=agent_dir, clock=clock, ids=ids,
-            durability=durability, storage=storage,
-        )  # fmt: skip
         if leaf not in ("last", "saved", "latest-message"):
             raise ValueError(f"leaf is 'last', 'saved' or 'latest-message', not {leaf!r}")
-        if leaf == "saved" and store is None:
+        if leaf == "saved" and how.get("store") is None:
             raise ValueError("only a database remembers the leaf; a file's is its last entry")
-        manager = cls._open(where, path_or_ref, None if cwd is None else os.fspath(cwd))
+        manager = cls._open(Where.given(**how), path_or_ref, None if cwd is None else os.fspath(cwd))
         manager._move_to_leaf(leaf)
         return manager
 
     @classmethod
-    def continue_recent(
-        cls, cwd: str | os.PathLike[str], *, session_dir: str | os.PathLike[str] | None = None,
-        store: Store | None = None, dialect: str | None = None, agent_dir: str | os.PathLike[str] | None = None,
-        clock: Callable[[], int] | None = None, ids: Callable[[str], str] | None = None, durability: str = "full",
-        storage: SessionStorage | None = None,
-    ) -> SessionManager:  # fmt: skip
+    def continue_recent(cls, cwd: AnyPath, **how: Unpack[How]) -> SessionManager:
         """Go on with the session last used in a working directory, or create one.
 
         In a database that is the one with the newest activity; in files the one that this terminal used last (xcsh),
         else the one whose file was written last.
         """
-        where = Where.given(
-            session_dir=session_dir, store=store, dialect=dialect, agent_dir=agent_dir, clock=clock, ids=ids,
-            durability=durability, storage=storage,
-        )  # fmt: skip
-        folder = os.fspath(cwd)
-        if store is not None:
-            recent = store.sessions(cwd=folder, limit=1)
-            return cls._open(where, recent[0], folder) if recent else cls._create(where, folder)
-        found = where.recent_file(folder)
-        return cls._open(where, found, folder) if found else cls._create(where, folder)
+        where, folder = Where.given(**how), os.fspath(cwd)
+        if where.store is not None:
+            recent: EntryList = where.store.sessions(cwd=folder, limit=1)
+        else:
+            found = where.recent_file(folder)
+            recent = [] if found is None else [found]
+        return cls._open(where, recent[0], folder) if recent else cls._create(where, folder)
 
     @classmethod
-    def fork_from(
-        cls, source: str | os.PathLike[str], cwd: str | os.PathLike[str], *,
-        session_dir: str | os.PathLike[str] | None = None, store: Store | None = None, dialect: str | None = None,
-        agent_dir: str | os.PathLike[str] | None = None, clock: Callable[[], int] | None = None,
-        ids: Callable[[str], str] | None = None, durability: str = "full", storage: SessionStorage | None = None,
-    ) -> SessionManager:  # fmt: skip
+    def fork_from(cls, source: AnyPath, cwd: AnyPath, **how: Unpack[How]) -> SessionManager:
         """A new session for `cwd` with all entries of another, migrated, written at once.
 
         `parentSession` is the source's path (pi) or id (xcsh; in a database always). The title goes along in xcsh.
         Raises ForkSourceError for a source that is missing, empty or invalid, before anything is written.
         """
-        where = Where.given(
-            session_dir=session_dir, store=store, dialect=dialect, agent_dir=agent_dir, clock=clock, ids=ids,
-            durability=durability, storage=storage,
-        )  # fmt: skip
+        where = Where.given(**how)
         parent, session_header, entries = _fork_source(where, os.fspath(source))
         own = where.new_dialect
         new_ids = where.ids(own)
@@ -190,7 +148,7 @@ class SessionManager:
         return cls(where, home, cwd)
 
     @classmethod
-    def _open(cls, where: Where, ref: str | os.PathLike[str] | SessionInfo, cwd: str | None) -> SessionManager:
+    def _open(cls, where: Where, ref: AnyPath | SessionInfo, cwd: str | None) -> SessionManager:
         if where.store is None:
             assert not isinstance(ref, SessionInfo)
             path = _path_of(where, ref, cwd)
@@ -246,7 +204,7 @@ class SessionManager:
         self._switch(header, (), write=self._dialect == "omp" and self.is_persisted())
         return self._home.location
 
-    def set_session_file(self, path_or_ref: str | os.PathLike[str]) -> None:
+    def set_session_file(self, path_or_ref: AnyPath) -> None:
         """Go on with another session: a file, or a reference in the manager's database.
 
         An invalid file that is not empty is copied to `<name>.invalid-<time>` before a fresh session is put there; a
@@ -290,7 +248,7 @@ class SessionManager:
         self._leaf_id = leaf_id
         return self._home.location
 
-    def move_to(self, cwd: str | os.PathLike[str]) -> None:
+    def move_to(self, cwd: AnyPath) -> None:
         """Let the session belong to another working directory: its file and artifacts move to the folder for that."""
         forms.require_dialect(self._dialect, "move_to", "xcsh", "pi")
         folder = os.fspath(cwd)
@@ -675,7 +633,7 @@ class SessionManager:
         """What is amiss with the context: tool calls without a result, entries that cannot be reached."""
         return context_report(self._home.tree.entries(), self._leaf_id, dialect=self._dialect)
 
-    def export_to_jsonl(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> str:
+    def export_to_jsonl(self, path: AnyPath | None = None, *, force: bool = False) -> str:
         """Write the branch to the leaf as a session file of its own: one line of entries, same id, no parent.
 
         Default name: `session-<time>.jsonl` in the process's cwd. The path is returned. ExportExistsError for a path
@@ -697,8 +655,8 @@ class SessionManager:
 
     @staticmethod
     def list(
-        cwd: str | os.PathLike[str], *, session_dir: str | os.PathLike[str] | None = None,
-        store: Store | None = None, dialect: str | None = None, agent_dir: str | os.PathLike[str] | None = None,
+        cwd: AnyPath, *, session_dir: AnyPath | None = None,
+        store: Store | None = None, dialect: str | None = None, agent_dir: AnyPath | None = None,
     ) -> Sequence[Any]:  # fmt: skip
         """The sessions of a working directory, as the dialect's client lists them; of a store, its SessionInfos."""
         if store is not None:
@@ -708,7 +666,7 @@ class SessionManager:
 
     @staticmethod
     def list_all(
-        *, store: Store | None = None, dialect: str | None = None, agent_dir: str | os.PathLike[str] | None = None
+        *, store: Store | None = None, dialect: str | None = None, agent_dir: AnyPath | None = None
     ) -> Sequence[Any]:  # fmt: skip
         """The sessions of all working directories."""
         if store is not None:
@@ -748,7 +706,7 @@ def _tool_call(entry: Entry, tool_call_id: str) -> dict[str, Any] | None:
     return None
 
 
-def _path_of(where: Where, ref: str | os.PathLike[str], cwd: str | None) -> str:
+def _path_of(where: Where, ref: AnyPath, cwd: str | None) -> str:
     """The file that a reference names: a path is one (a PathLike, or text with a separator or the suffix)."""
     text = os.fspath(ref)
     looks_like_path = not isinstance(ref, str) or "/" in text or "\\" in text or text.endswith(".jsonl")

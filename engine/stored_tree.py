@@ -11,6 +11,7 @@ import orjson
 
 from sessiondb.connection import select, select_value, snapshot
 from sessiondb.entries import is_current, numbered_entries, read_entries, with_id
+from sessiondb.garbage import no_cyclic_garbage
 from sessiondb.lines import read_slot
 from sessiondb.metadata import Dialect
 from sessiondb.rows import key_range, read_metadata
@@ -300,7 +301,8 @@ class StoredTree:
     def _values(self, steps: Iterable[Step]) -> list[Any]:
         """The entries as the client would hold them."""
         if self._reads_alone():
-            return [self._value(pk, raw) for _, pk, raw in steps]
+            with no_cyclic_garbage():
+                return [self._value(pk, raw) for _, pk, raw in steps]
         values = {pk: value for pk, _, value in numbered_entries(self._db, self._session_pk)}
         return [values[pk] for _, pk, _ in steps]
 

@@ -144,12 +144,13 @@ class MemoryTree:
                 newest, newest_ms = entry["id"], time_ms
         if newest is None:
             return None
-        below = {newest}
+        below: set[str | None] = {newest}
         for entry in self._entries:  # a parent may stand later, but who hangs under a message was written after it
-            if type(entry) is dict and entry.get("parentId") in below:
-                below.add(entry["id"])
-        leaf: str = next(e["id"] for e in reversed(self._entries) if type(e) is dict and e.get("id") in below)
-        return leaf
+            parent_id = entry.get("parentId") if type(entry) is dict else None
+            if type(parent_id) is str and parent_id in below:
+                below.add(_id_of(entry))
+        below.discard(None)
+        return next(entry_id for entry_id in map(_id_of, reversed(self._entries)) if entry_id in below)
 
     def __contains__(self, entry_id: str) -> bool:
         return entry_id in self._by_id
@@ -257,7 +258,7 @@ def build_tree(entries: Sequence[Any], *, with_label_times: bool = False) -> lis
     return roots
 
 
-def _id_of(entry: Any) -> Any:
+def _id_of(entry: Any) -> str | None:
     """An entry's id; None for what has none, which clients hold under one key, `undefined`."""
     entry_id = entry.get("id") if type(entry) is dict else None
     return entry_id if type(entry_id) is str else None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from sessiondb.blobs import FileBlobs
 from sessiondb.breadcrumbs import read_breadcrumb
@@ -20,7 +20,7 @@ from sessiondb.metadata import Dialect, Metadata, require_dialect
 from sessiondb.places import agent_dir_of, file_name, session_dir_for
 from sessiondb.session_files import find_most_recent_for_cwd, find_most_recent_session, resolve_session_file
 from sessiondb.session_lines import SessionLines
-from sessiondb.storage import FileSessionStorage, SessionStorage
+from sessiondb.storage import AnyPath, FileSessionStorage, SessionStorage
 from sessiondb.tree import Entry
 
 if TYPE_CHECKING:
@@ -29,12 +29,31 @@ if TYPE_CHECKING:
 NEW_SESSION_DIALECT: Final[Dialect] = "xcsh"
 
 
+class How(TypedDict, total=False):
+    """Where a session lives, and how it is written: what `create`, `open` and the other opening methods take.
+
+    It lives in `store`, else in a file: in `session_dir`, else in the agent's folder for the cwd, under `agent_dir` in
+    place of the agent's own. `dialect`: "xcsh", "pi" or "omp"; for a new session xcsh unless given. `clock` gives ms
+    since 1970, `ids` an id of the kind "entry" or "session": with both the same, what is written is the client's file
+    byte for byte. `durability`: "full", or "normal", which leaves it to the system when what was flushed reaches the
+    disk. `storage` holds the files in place of the file system.
+    """
+
+    session_dir: AnyPath | None
+    store: Store | None
+    dialect: str | None
+    agent_dir: AnyPath | None
+    clock: Callable[[], int] | None
+    ids: Callable[[str], str] | None
+    durability: str
+    storage: SessionStorage | None
+
+
 @dataclass(frozen=True)
 class Where:
-    """What `create`, `open` and the others were asked: all that does not change with the session.
+    """What was asked, resolved; the same for every session of a manager.
 
-    `store`: sessions live in that database. Else they live in files of `storage`, in `session_dir` or the agent's
-    folder for their cwd; or `in_memory`. `dialect` None: what a session's lines say, xcsh for a new one.
+    `dialect` None: what a session's lines say, xcsh for a new one.
     """
 
     dialect: Dialect | None = None
@@ -48,27 +67,23 @@ class Where:
     in_memory: bool = False
 
     @classmethod
-    def given(
-        cls, *, session_dir: str | os.PathLike[str] | None = None, store: Store | None = None,
-        dialect: str | None = None, agent_dir: str | os.PathLike[str] | None = None,
-        clock: Callable[[], int] | None = None, ids: Callable[[str], str] | None = None, durability: str = "full",
-        storage: SessionStorage | None = None, in_memory: bool = False,
-    ) -> Where:  # fmt: skip
-        """From the arguments every opening method takes; ValueError for what does not fit together."""
+    def given(cls, **how: Unpack[How]) -> Where:
+        """From what a caller gave; ValueError for what does not fit together."""
+        store, session_dir, storage = how.get("store"), how.get("session_dir"), how.get("storage")
+        durability, agent_dir = how.get("durability", "full"), how.get("agent_dir")
         if durability not in ("full", "normal"):
             raise ValueError(f"durability is 'full' or 'normal', not {durability!r}")
         if store is not None and (session_dir is not None or storage is not None):
             raise ValueError("a session lives in a store or in files: give store= or session_dir=, not both")
         return cls(
-            dialect=require_dialect(dialect),
+            dialect=require_dialect(how.get("dialect")),
             store=store,
             storage=storage or FileSessionStorage(),
             session_dir=None if session_dir is None else os.path.abspath(session_dir),  # noqa: PTH100
             agent_dir=None if agent_dir is None else os.fspath(agent_dir),
-            clock=clock or system_clock,
-            make_id=ids,
+            clock=how.get("clock") or system_clock,
+            make_id=how.get("ids"),
             durable=durability == "full",
-            in_memory=in_memory,
         )
 
     @property

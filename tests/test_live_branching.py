@@ -615,6 +615,17 @@ def test_continuing_takes_the_session_used_last(kept: Home, dialect: str) -> Non
     assert ids_of(manager.get_branch()) == ["00000001", "00000002", new]
 
 
+def test_a_working_directory_whose_name_is_no_utf_8_is_kept_and_found(kept: Home) -> None:
+    cwd = os.fsdecode(b"/w\xff")
+    manager = kept.create(cwd)
+    talk(manager, "u", "a")
+    again = kept.reopen(manager)
+    assert (again.get_cwd(), again.get_header()["cwd"]) == (cwd, cwd)
+    again.close()
+    found = SessionManager.continue_recent(cwd, dialect="xcsh", **kept.options)
+    assert found.get_session_id() == manager.get_session_id()
+
+
 def test_continuing_where_nothing_was_begins_a_session(kept: Home) -> None:
     manager = SessionManager.continue_recent("/w", **kept.options)
     assert (list(manager.get_entries()), manager.get_cwd()) == ([], "/w")

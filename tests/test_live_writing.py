@@ -7,6 +7,7 @@ import errno
 import json
 import logging
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from sessiondb import FileSessionStorage, SessionManager, Store
+from sessiondb import FileSessionStorage, SessionManager, Store, build_session_context
 from sessiondb.errors import (
     DatabaseBusyError,
     NotSupportedError,
@@ -34,7 +35,7 @@ from sessiondb.errors import (
 from sessiondb.jsonl import encode_entry
 from sessiondb.storage import AnyPath, SessionStorageWriter, StorageStat
 from tests.support import BUGCASES, CASE_23, GOLDEN, OpenStore, dump, entry, exported, header, sha, write
-from tests.test_live_tree import Counted, Home, assistant, ids_of, talk, texts_of, tool_call, user
+from tests.test_live_tree import SEEDS, Counted, Home, assistant, ids_of, talk, texts_of, tool_call, user
 
 DIALECTS = ("xcsh", "pi", "omp")
 
@@ -756,6 +757,75 @@ def test_a_rewrite_never_undoes_what_another_manager_of_the_session_did(
     assert again.get_session_name() == "a person's"
     assert again.get_entries()[1]["message"]["content"][1] == tool_call("c2", x=2)
     assert again.get_leaf_id() == new
+
+
+def test_an_append_goes_into_the_file_that_is_there_also_when_it_was_replaced_by_one_as_long(kept: Home) -> None:
+    first = kept.create(dialect="pi")
+    ids = talk(first, "u", "a", "u2")
+    second = kept.open(first.get_session_file(), dialect="pi")
+    second.rewrite_entries()
+    new = first.append_message(user("next"))
+    first.flush()
+    assert stored_ids(kept, second) == [*ids, new]
+
+
+def test_a_change_that_leaves_the_file_as_long_is_not_undone_by_another_s_rewrite(kept: Home) -> None:
+    first = kept.create()
+    first.append_message(user())
+    first.append_message(assistant() | {"content": [tool_call("c1", x=1), tool_call("c2", x=1)]})
+    second = kept.open(first.get_session_file(), dialect="xcsh")
+    assert second.rewrite_tool_call_arguments("c2", {"x": 2})
+    with suppress(SessionWriteConflictError):
+        first.rewrite_tool_call_arguments("c1", {"x": 3})
+    assert kept.reopen(second).get_entries()[1]["message"]["content"][1] == tool_call("c2", x=2)
+
+
+@pytest.mark.parametrize("value", ["/m", "/longer"], ids=["as long", "longer"])
+@pytest.mark.parametrize("change", ["move_to", "set_session_name"])
+def test_appends_of_another_manager_keep_what_a_rewrite_changed(rows: Home, change: str, value: str) -> None:
+    first = rows.create("/w")
+    talk(first, "u", "a")
+    first.set_session_name("/n")
+    second = rows.open(first.get_session_id())
+    second.append_message(user("before"))
+    getattr(first, change)(value)
+    new = second.append_message(user("after"))
+    head, *entries = values(rows.stored(first))
+    assert entries[-1]["id"] == new
+    assert value in (head["cwd"], head["title"])
+    assert rows.store.check() == []
+    listed = rows.store.session(head["id"])
+    assert (listed.cwd, listed.title) == (head["cwd"], head["title"])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_managers_that_take_turns_on_one_session_lose_nothing(kept: Home, seed: int) -> None:
+    rng = random.Random(seed)
+    first = kept.create(dialect="xcsh")
+    made, ref = talk(first, "u", "a"), first.get_session_file()
+    managers = [first, kept.open(ref, dialect="xcsh"), kept.open(ref, dialect="xcsh")]
+    for step in range(60):
+        turn = rng.randrange(3)
+        manager, what = managers[turn], rng.randrange(10)
+        try:
+            if what == 0:
+                manager.rewrite_entries()
+            elif what == 1:
+                manager.set_session_name(f"name {step % 10}", "user")
+            elif what == 2 and kept.in_database:
+                manager.move_to(f"/cwd{step}")
+            elif what == 3:
+                made.append(manager.append_label_change(made[0], "mark"))
+            else:
+                made.append(manager.append_message(rng.choice([user, assistant])(f"{step}")))
+        except SessionWriteConflictError:
+            managers[turn] = kept.reopen(manager)
+    again = kept.open(ref, dialect="xcsh")
+    assert ids_of(again.get_entries()) == made
+    assert again.build_session_context() == build_session_context(again.get_entries(), dialect="xcsh")
+    if kept.in_database:
+        assert all(list(m.get_entries()) == list(again.get_entries()) for m in managers)
+        assert kept.store.check() == []
 
 
 def test_an_append_behind_a_foreign_unterminated_line_does_not_join_it(files: Home) -> None:
