@@ -42,6 +42,14 @@ SELECT_STATE = """
 SELECT imported_bytes, digest, byte_count > imported_bytes OR original_slots IS NOT NULL FROM session WHERE pk = :pk
 """
 
+SELECT_LIVE = """
+SELECT pk, byte_count FROM session
+WHERE imported_bytes = 0 AND original_slots IS NULL AND staged_by IS NULL
+ORDER BY pk
+"""
+
+UPDATE_IMPORTED = "UPDATE session SET digest = :digest, imported_bytes = :size WHERE pk = :pk AND byte_count = :size"
+
 UPDATE_REPLACED = "UPDATE session SET replaced_from = :old WHERE pk = :new"
 UPDATE_SUPERSEDED = "UPDATE session SET superseded = :superseded WHERE pk = :pk"
 
@@ -87,6 +95,7 @@ class Batch:
         self._beside = ThreadPoolExecutor(max_workers=1)
         self._commit: Future[None] | None = None
         self._is_writing = False
+        self._live: dict[int, list[int]] | None = None  # sessions that never were in a file, by their bytes
 
     def __enter__(self) -> Batch:
         return self
@@ -150,7 +159,21 @@ class Batch:
 
     def held(self, digest: bytes, size: int) -> int | None:
         """The session that has exactly these bytes."""
-        return select_value(self.db, SELECT_BY_DIGEST, {"digest": digest, "size": size})  # type: ignore[no-any-return]
+        found: int | None = select_value(self.db, SELECT_BY_DIGEST, {"digest": digest, "size": size})
+        return self._live_with(digest, size) if found is None else found
+
+    def _live_with(self, digest: bytes, size: int) -> int | None:
+        """A session that was written here, never in a file, and has these bytes; from now on they are from one."""
+        if self._live is None:
+            self._live = {}
+            for pk, byte_count in select(self.db, SELECT_LIVE):
+                self._live.setdefault(byte_count, []).append(pk)
+        for pk in self._live.get(size, ()):
+            if rows.digest_of(rows.read_slots(self.db, pk)) == digest:
+                if not self._dry_run:
+                    self.db.execute(UPDATE_IMPORTED, {"pk": pk, "digest": digest, "size": size})
+                return pk
+        return None
 
     def digest_of(self, source: Source) -> bytes | None:
         """The digest of what the path held; None when its session went on without it, with a twin or in the database.

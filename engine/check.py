@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -69,7 +68,7 @@ def find_problems(db: apsw.Connection) -> list[str]:
 
 def _check_session(db: apsw.Connection, session_pk: int) -> Iterator[str]:
     digest, imported_bytes, imported_ms = next(select(db, SELECT_DIGEST, {"pk": session_pk}))
-    if _digest(db, session_pk) != digest:
+    if rows.digest_of(rows.read_original_slots(db, session_pk)) != digest:
         yield f"session {session_pk}: its imported lines do not have the digest they were imported with"
     indexer = rows.restart(db, session_pk)
     with closing(open_scratch(db)) as scratch:
@@ -83,13 +82,6 @@ def _check_session(db: apsw.Connection, session_pk: int) -> Iterator[str]:
     for name in held:
         if held[name] != derived[name]:
             yield f"session {session_pk}: {name} differ from what its lines give"
-
-
-def _digest(db: apsw.Connection, session_pk: int) -> bytes:
-    hasher = hashlib.sha256()
-    for raw in rows.read_original_slots(db, session_pk):
-        hasher.update(raw)
-    return hasher.digest()
 
 
 def _derived(db: apsw.Connection, session_pk: int) -> dict[str, list[tuple[object, ...]]]:

@@ -7,6 +7,7 @@ it, would drop the POSIX locks of the first (seen: lost commits, malformed pages
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 import warnings
@@ -30,6 +31,8 @@ SMALLEST_DATABASE = 512
 """Bytes of the smallest page."""
 
 COUNT_OBJECTS = "SELECT count(*) FROM sqlite_schema"
+
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _creating = threading.Lock()
 
@@ -148,6 +151,11 @@ def set_journal_mode(db: apsw.Connection, mode: str, timeout: float = 0.0) -> st
             if time.monotonic() >= deadline:
                 return str(db.pragma("journal_mode"))
             time.sleep(0.01)
+
+
+def as_column(text: str) -> str:
+    """Text as a column has it: U+FFFD for half a surrogate pair, which SQLite cannot hold."""
+    return text if text.isascii() else LONE_SURROGATE.sub("\ufffd", text)
 
 
 def select(db: apsw.Connection, query: str, values: Mapping[str, Any] | None = None) -> Iterator[tuple[Any, ...]]:

@@ -147,7 +147,8 @@ class FileHome:
             self._write_all()
 
     def flush(self) -> None:
-        self._raise_first_error()
+        if self._error is not None:
+            raise self._error
         if self._writer is not None:
             with self._first_error():
                 self._writer.flush()

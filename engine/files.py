@@ -33,7 +33,7 @@ def open_regular(path: Path) -> BinaryIO:
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, _what_it_is(mode))
+        raise OSError(errno.EINVAL, _what_it_is(mode), str(path))
     return os.fdopen(descriptor, "rb", buffering=0)
 
 

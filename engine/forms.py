@@ -44,6 +44,15 @@ def header(
     return {key: value for key, value in fields.items() if value is not UNSET}
 
 
+def omp_branch_header(new: Entry, old: Entry) -> Entry:
+    """The header of a branch of an omp session, which takes over more of the old one, in omp's own order."""
+    own = {key: value for key, value in new.items() if key != "parentSession"}
+    titles = {key: old[key] for key in ("title", "titleSource") if key in old}
+    more = {key: old[key] for key in ("additionalDirectories",) if key in old}
+    parent = {key: new[key] for key in ("parentSession",) if key in new}
+    return own | titles | parent | more
+
+
 def thinking_level_change(dialect: str, level: Any, configured: Any) -> Fields:
     if dialect == "pi":
         return {"thinkingLevel": level}

@@ -130,8 +130,9 @@ class SessionManager:
         Raises ForkSourceError for a source that is missing, empty or invalid, before anything is written.
         """
         where = Where.given(**how)
-        parent, session_header, entries = _fork_source(where, os.fspath(source))
         own = where.new_dialect
+        parent, session_header, entries = _fork_source(where, os.fspath(source))
+        forms.require_dialect(own, "fork_from", "xcsh", "pi")
         new_ids = where.ids(own)
         titles = {} if own == "pi" else _titles(session_header)
         session_id, timestamp = new_ids.session(), format_time(where.clock())
@@ -155,9 +156,7 @@ class SessionManager:
             return cls._at_path(where.beside(path), path, cwd)
         info = where.store.session(ref)
         home = open_database_home(where.store, info, durable=where.durable, dialect=where.dialect)
-        manager = cls(where, home, info.cwd if cwd is None and info.cwd is not None else _or_process_cwd(cwd))
-        manager._begin(write=False)
-        return manager
+        return cls._with_home(where, home, cwd)
 
     @classmethod
     def _at_path(cls, where: Where, path: str, cwd: str | None) -> SessionManager:
@@ -169,6 +168,10 @@ class SessionManager:
             manager = cls(where, where.fresh_file(path, header, dialect), folder)
             manager._begin(write=False)
             return manager
+        return cls._with_home(where, home, cwd)
+
+    @classmethod
+    def _with_home(cls, where: Where, home: Home, cwd: str | None) -> SessionManager:
         stored = home.header.get("cwd")
         manager = cls(where, home, stored if cwd is None and type(stored) is str else _or_process_cwd(cwd))
         manager._begin(write=False)
@@ -229,6 +232,8 @@ class SessionManager:
             raise EntryNotFoundError("undefined" if leaf_id is UNSET else "null" if leaf_id is None else str(leaf_id))
         labels = self._home.tree.labels()
         header = _new_header(self._where, self._dialect, self._cwd, parent_session=self._home.location or UNSET)
+        if self._dialect == "omp":
+            header = forms.omp_branch_header(header, self._home.header)
         entries = branched_entries(path, labels, self._label_again)
         has_assistant = any(role_of(entry) == "assistant" for entry in entries)
         self._switch(header, entries, write=self._dialect != "pi" or has_assistant)
@@ -238,6 +243,7 @@ class SessionManager:
         """Go on in a new session with the same entries, whose parentSession is this one's id; None in memory."""
         if not self.is_persisted():
             return None
+        forms.require_dialect(self._dialect, "fork", "xcsh", "pi")
         titles = {} if self._dialect == "pi" else _titles(self._home.header)
         session_id, timestamp = self._ids.session(), self._timestamp()
         header = forms.header(
@@ -277,7 +283,12 @@ class SessionManager:
     # -- appending -----------------------------------------------------------------------------------------------
 
     def append_message(self, message: Mapping[str, Any]) -> str:
-        """Append a message as it is given: roles, keys and their order are the caller's. The new entry's id."""
+        """Append a message as it is given: roles, keys and their order are the caller's. The new entry's id.
+
+        TypeError for what is no JSON object; nothing has changed then.
+        """
+        if not isinstance(message, dict):
+            raise TypeError(f"a message is a dict, not {type(message).__name__}")
         return self._append("message", {"message": message})
 
     def append_thinking_level_change(self, level: str | Unset | None = UNSET, *, configured: Any = UNSET) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 import uuid
@@ -296,6 +297,14 @@ def _first_bytes(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
 def read_lines(db: apsw.Connection, session_pk: int) -> Iterator[bytes]:
     """The session's bytes, line by line."""
     return join_pieces(read_slots(db, session_pk))
+
+
+def digest_of(slots: Iterable[bytes]) -> bytes:
+    """The SHA-256 of the slots, joined."""
+    hasher = hashlib.sha256()
+    for raw in slots:
+        hasher.update(raw)
+    return hasher.digest()
 
 
 def join_pieces(slots: Iterable[bytes]) -> Iterator[bytes]:

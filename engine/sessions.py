@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import apsw
 import orjson
 
-from sessiondb.connection import select, select_value
+from sessiondb.connection import as_column, select, select_value
 from sessiondb.errors import AmbiguousSessionError, SessionNotFoundError
 from sessiondb.jsonl import format_time
 from sessiondb.metadata import Dialect
@@ -132,8 +132,8 @@ class Filter:
 
     def values(self) -> dict[str, Any]:
         return {
-            "cwd": self.cwd,
-            "query": self.query.casefold() if self.query else None,
+            "cwd": None if self.cwd is None else as_column(self.cwd),
+            "query": as_column(self.query.casefold()) if self.query else None,
             "since": self.since_ms,
             "until": self.until_ms,
             "superseded": int(self.superseded),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import apsw
 import orjson
 
-from sessiondb.connection import select, select_value, snapshot
+from sessiondb.connection import as_column, select, select_value, snapshot
 from sessiondb.entries import is_current, numbered_entries, read_entries, with_id
 from sessiondb.garbage import no_cyclic_garbage
 from sessiondb.lines import read_slot
@@ -142,8 +141,6 @@ ORDER BY pk
 
 SELECT_DIALECT_AND_COUNT = "SELECT dialect, entry_count FROM session WHERE pk = :session_pk"
 
-LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-
 Row = tuple[int, bytes]
 """Key and bytes of an entry."""
 
@@ -175,7 +172,7 @@ class StoredTree:
         self._is_current = False  # stays True once it is
 
     def get(self, entry_id: str) -> Entry | None:
-        return self._first(SELECT_BY_ID, id=_as_stored(entry_id))
+        return self._first(SELECT_BY_ID, id=as_column(entry_id))
 
     def last(self) -> Entry | None:
         return self._first(SELECT_LAST)
@@ -201,7 +198,7 @@ class StoredTree:
             return Window([], []) if place is None else self._window(place[0], dialect)
 
     def children(self, parent_id: str | None) -> list[Entry]:
-        wanted = None if parent_id is None else _as_stored(parent_id)
+        wanted = None if parent_id is None else as_column(parent_id)
         found: list[Entry] = self._all(SELECT_CHILDREN, parent_id=wanted)
         return [entry for entry in found if entry.get("parentId", entry) == parent_id]
 
@@ -285,7 +282,7 @@ class StoredTree:
 
     def _place_of(self, entry_id: str) -> tuple[int, int] | None:
         """Key and depth of the last entry of that id."""
-        found = select(self._db, SELECT_PLACE_OF_ID, {**self._keys, "id": _as_stored(entry_id)})
+        found = select(self._db, SELECT_PLACE_OF_ID, {**self._keys, "id": as_column(entry_id)})
         return next(found, None)
 
     # -- bytes to entries ----------------------------------------------------------------------------------------
@@ -316,8 +313,3 @@ class StoredTree:
         if not self._is_current:
             self._is_current = is_current(self._db, self._session_pk)
         return self._is_current
-
-
-def _as_stored(entry_id: str) -> str:
-    """An id as the columns have it, which hold no lone surrogates."""
-    return LONE_SURROGATE.sub("\ufffd", entry_id)
