@@ -9,12 +9,14 @@ if TYPE_CHECKING:
     from sessiondb.blobs import BlobStore
     from sessiondb.context import build_session_context
     from sessiondb.errors import SessionDBError
+    from sessiondb.file_storage import FileSessionStorage
     from sessiondb.jsonl import UNSET
     from sessiondb.manager import SessionManager
+    from sessiondb.memory_storage import MemorySessionStorage
+    from sessiondb.recent_files import find_most_recent_session, get_recent_sessions
     from sessiondb.report import ImportReport
-    from sessiondb.session_files import find_most_recent_session, get_recent_sessions, load_entries_from_file
+    from sessiondb.session_files import load_entries_from_file
     from sessiondb.sessions import SessionInfo
-    from sessiondb.storage import FileSessionStorage, MemorySessionStorage
     from sessiondb.store import Store
     from sessiondb.to_llm import convert_to_llm
 
@@ -22,17 +24,17 @@ if TYPE_CHECKING:
 _HOMES = {
     "UNSET": "sessiondb.jsonl",
     "BlobStore": "sessiondb.blobs",
-    "FileSessionStorage": "sessiondb.storage",
+    "FileSessionStorage": "sessiondb.file_storage",
     "ImportReport": "sessiondb.report",
-    "MemorySessionStorage": "sessiondb.storage",
+    "MemorySessionStorage": "sessiondb.memory_storage",
     "SessionDBError": "sessiondb.errors",
     "SessionInfo": "sessiondb.sessions",
     "SessionManager": "sessiondb.manager",
     "Store": "sessiondb.store",
     "build_session_context": "sessiondb.context",
     "convert_to_llm": "sessiondb.to_llm",
-    "find_most_recent_session": "sessiondb.session_files",
-    "get_recent_sessions": "sessiondb.session_files",
+    "find_most_recent_session": "sessiondb.recent_files",
+    "get_recent_sessions": "sessiondb.recent_files",
     "load_entries_from_file": "sessiondb.session_files",
 }
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from sessiondb.storage import FileSessionStorage
+from sessiondb.file_storage import FileSessionStorage
 
 LONGEST_BREADCRUMB: Final = 1 << 16
 """Bytes; two paths are shorter on every system."""

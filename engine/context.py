@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from sessiondb.jsonl import UNSET, Unset, js_time, js_truthy, strip_js
+from sessiondb import omp_context
+from sessiondb.jsonl import UNSET, Unset, js_time, js_truthy
 from sessiondb.metadata import Dialect, text_of
 from sessiondb.to_llm import js_text
+from sessiondb.tool_calls import answered_ids, tool_calls
 from sessiondb.tree import Entry, path_to, role_of
 
 Context = dict[str, Any]
@@ -24,20 +26,6 @@ SUMMARY_KEYS: Final[dict[Dialect, tuple[str, ...]]] = {
     "omp": ("summary", "shortSummary", "tokensBefore", "tokensAfter", "method"),
 }
 """What a summary message takes over from its compaction, in the order it is written."""
-
-OMP_TRANSIENT_TYPES: Final = ("prewalk-plan", "vibe-mode-context")
-"""Custom messages that omp writes for one request only."""
-
-OMP_SPEAKING_KEYS: Final[dict[str, tuple[str, ...]]] = {
-    "text": ("text",),
-    "thinking": ("thinking", "thinkingSignature"),
-    "redactedThinking": ("data",),
-    "fallback": (),
-}
-"""Where a block of that type has what the assistant said, if it said anything."""
-
-OMP_FAMILIES: Final = ("openai", "anthropic", "google")
-OMP_TIERS: Final = ("auto", "default", "flex", "scale", "priority")
 
 
 def build_session_context(
@@ -72,7 +60,7 @@ def context_of_path(path: Sequence[Any], *, above: Iterable[Any] = (), dialect: 
         return {"messages": list(_messages(known, dialect)), **_pi_settings(settled)}
     messages = list(_messages(known, dialect))
     if dialect == "omp":
-        messages = _without_failed_turns(_without_open_calls(messages))
+        messages = omp_context.without_failed_turns(omp_context.without_open_calls(messages))
     return {"messages": messages, **_rich_settings(settled, dialect)}
 
 
@@ -129,6 +117,15 @@ def report_of_path(path: Iterable[Any], messages: Iterable[Any], *, root: Any, b
     return ContextReport(calls, before, parent) if parent else ContextReport(calls)
 
 
+def _open_calls(path: Iterable[Any], messages: list[Any]) -> Iterator[OpenToolCall]:
+    entry_ids = {id(e["message"]): text_of(e.get("id")) for e in path if role_of(e) == "assistant"}
+    answered = answered_ids(messages)
+    for message in messages:
+        for call in tool_calls(message):
+            if (call_id := text_of(call.get("id"))) not in answered:
+                yield OpenToolCall(entry_ids.get(id(message)), call_id, text_of(call.get("name")))
+
+
 def _path_at(entries: Sequence[Any], leaf_id: str | Unset | None, by_id: Mapping[str, Any] | None) -> list[Entry]:
     if leaf_id is None:
         return []
@@ -175,7 +172,7 @@ def _rich_settings(entries: Sequence[Entry], dialect: Dialect) -> Context:
         if changes := _changes(entry):
             settings |= {key: value for key, value in changes.items() if key in settings}
     if only_omp:
-        settings["serviceTier"] = _tiers_by_family(settings["serviceTier"])
+        settings["serviceTier"] = omp_context.tiers_by_family(settings["serviceTier"])
     return _given(**settings)
 
 
@@ -215,19 +212,6 @@ def _changes(entry: Entry) -> Context:
     if kind == "mcp_tool_selection" and type(names := entry.get("selectedToolNames")) is list:
         return {"selectedMCPToolNames": list(names), "hasPersistedMCPToolSelection": True}
     return {}
-
-
-def _tiers_by_family(tier: Any) -> Any:
-    """omp keeps a tier for each family of providers; its old sessions have one word."""
-    if type(tier) is dict:
-        tiers = {family: tier[family] for family in OMP_FAMILIES if tier.get(family) in OMP_TIERS}
-    elif tier == "priority":
-        tiers = dict.fromkeys(OMP_FAMILIES, "priority")
-    elif tier in ("openai-only", "claude-only"):
-        tiers = {"openai" if tier == "openai-only" else "anthropic": "priority"}
-    else:
-        tiers = {"openai": tier} if tier in OMP_TIERS else {}
-    return tiers or UNSET
 
 
 # Messages
@@ -289,7 +273,7 @@ def _message_of(entry: Entry, dialect: Dialect) -> Any:
     """The message that an entry gives; None or UNSET for none."""
     kind = entry.get("type")
     if kind == "message":
-        return None if dialect == "omp" and _is_void_turn(entry) else entry.get("message")
+        return None if dialect == "omp" and omp_context.is_void_turn(entry) else entry.get("message")
     if kind == "custom_message":
         return _custom_message(entry, dialect)
     if kind == "branch_summary" and js_truthy(summary := entry.get("summary")):
@@ -299,107 +283,12 @@ def _message_of(entry: Entry, dialect: Dialect) -> Any:
 
 
 def _custom_message(entry: Entry, dialect: Dialect) -> Context | None:
-    fields = {key: entry.get(key, UNSET) for key in ("customType", "content", "display", "details")}
-    attribution = UNSET if dialect == "pi" else entry.get("attribution", UNSET)
-    if dialect == "omp":
-        if fields["customType"] in OMP_TRANSIENT_TYPES or not isinstance(fields["content"], str | list):
-            return None
-        fields["customType"] = text_of(fields["customType"]) or "custom-message"
-        fields["display"] = fields["display"] is True
-        if attribution is not UNSET:
-            attribution = "user" if attribution == "user" else "agent"
-    return _given(role="custom", **fields, attribution=attribution, timestamp=js_time(entry.get("timestamp", UNSET)))
-
-
-# omp only: turns that would mislead the model or that providers refuse
-
-
-def _is_void_turn(entry: Entry) -> bool:
-    """An assistant turn that omp wrote while it recovered, or that failed before it said anything."""
-    if role_of(entry) != "assistant":
-        return False
-    message = entry["message"]
-    if js_truthy(message.get("retryRecovery")):
-        return True
-    content = message.get("content")
-    return message.get("stopReason") == "error" and not (type(content) is list and any(map(_says_something, content)))
-
-
-def _says_something(block: Any) -> bool:
-    """Whether a block has content; one of a type that is not known does."""
-    kind = text_of(block.get("type")) if type(block) is dict else None
-    keys = OMP_SPEAKING_KEYS.get(kind or "")
-    return keys is None or any(strip_js(text_of(block.get(key)) or "") for key in keys)
-
-
-def _without_open_calls(messages: list[Any]) -> list[Any]:
-    """Tool calls without a result removed, and what their turn is no longer signed for; emptied turns dropped."""
-    answered = _answered(messages)
-    whole: list[Any] = []
-    for message in messages:
-        removed = {id(call) for call in _tool_calls(message) if text_of(call.get("id")) not in answered}
-        if not removed:
-            whole.append(message)
-        elif content := [_unsigned(b) for b in message["content"] if id(b) not in removed and not _is_redacted(b)]:
-            whole.append({**message, "content": content})
-    return whole
-
-
-def _is_redacted(block: Any) -> bool:
-    return type(block) is dict and block.get("type") == "redactedThinking"
-
-
-def _unsigned(block: Any) -> Any:
-    if type(block) is dict and block.get("type") == "thinking" and js_truthy(block.get("thinkingSignature")):
-        return {key: value for key, value in block.items() if key != "thinkingSignature"}
-    return block
-
-
-def _without_failed_turns(messages: list[Any]) -> list[Any]:
-    """Aborted and failed turns removed with their results, unless the note on their interrupted thinking follows."""
-    kept: list[Any] = []  # from the end; UNSET where a result was removed
-    results: dict[str, list[int]] = {}
-    for message in reversed(messages):
-        failed = _role(message) == "assistant" and message.get("stopReason") in ("aborted", "error")
-        note = kept[-1] if kept and _role(kept[-1]) == "custom" else {}
-        if failed and note.get("customType") != "interrupted-thinking":
-            for call in _tool_calls(message):
-                for place in results.pop(text_of(call.get("id")) or "", ()):
-                    kept[place] = UNSET
-            while kept and kept[-1] is UNSET:
-                kept.pop()
-        else:
-            if _role(message) == "toolResult" and (call_id := text_of(message.get("toolCallId"))):
-                results.setdefault(call_id, []).append(len(kept))
-            kept.append(message)
-    return [message for message in reversed(kept) if message is not UNSET]
-
-
-# Tool calls
-
-
-def _open_calls(path: Iterable[Any], messages: list[Any]) -> Iterator[OpenToolCall]:
-    entry_ids = {id(e["message"]): text_of(e.get("id")) for e in path if role_of(e) == "assistant"}
-    answered = _answered(messages)
-    for message in messages:
-        for call in _tool_calls(message):
-            if (call_id := text_of(call.get("id"))) not in answered:
-                yield OpenToolCall(entry_ids.get(id(message)), call_id, text_of(call.get("name")))
-
-
-def _answered(messages: Iterable[Any]) -> set[str | None]:
-    ids = (text_of(message.get("toolCallId")) for message in messages if _role(message) == "toolResult")
-    return set(ids) - {None}
-
-
-def _tool_calls(message: Any) -> list[Context]:
-    content = message.get("content") if _role(message) == "assistant" else None
-    blocks = content if type(content) is list else []
-    return [block for block in blocks if type(block) is dict and block.get("type") == "toolCall"]
-
-
-def _role(message: Any) -> Any:
-    return message.get("role") if type(message) is dict else None
+    keys = ("customType", "content", "display", "details", *(() if dialect == "pi" else ("attribution",)))
+    given = {key: entry.get(key, UNSET) for key in keys}
+    fields = omp_context.custom_fields(given) if dialect == "omp" else given
+    if fields is None:
+        return None
+    return _given(role="custom", **fields, timestamp=js_time(entry.get("timestamp", UNSET)))
 
 
 def _or(value: Any, other: Any) -> Any:

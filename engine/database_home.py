@@ -12,10 +12,10 @@ import apsw
 
 from sessiondb import forms, live_rows, rows, size_control
 from sessiondb.connection import live_transaction, select_value, transaction
-from sessiondb.entries import read_header
+from sessiondb.entries import current_header
 from sessiondb.errors import SessionDBWarning, SessionNotFoundError, sqlite_errors
 from sessiondb.homes import fresh_metadata, last_id, note, replace_entries
-from sessiondb.jsonl import CURRENT_VERSION, encode_entry, format_time, header_with_slot, migrate, parse_title_slot
+from sessiondb.jsonl import CURRENT_VERSION, encode_entry, format_time, header_with_slot, parse_title_slot
 from sessiondb.lines import Indexer, read_slot
 from sessiondb.metadata import Dialect, Metadata
 from sessiondb.schema import SLOT_BITS
@@ -324,13 +324,11 @@ def open_database_home(
 
 def _read_header(db: apsw.Connection, session_pk: int, dialect: Dialect) -> Entry | None:
     """The stored session's header of version 3, with omp's title in it; None when its lines have none."""
-    header = read_header(db, session_pk)
-    if header is None:
-        return None
-    migrate([header])
-    if dialect == "omp" and (slot := parse_title_slot(next(rows.read_lines(db, session_pk)))) is not None:
-        return header_with_slot(header, slot)
-    return header
+    header = current_header(db, session_pk)
+    if header is None or dialect != "omp":
+        return header
+    slot = parse_title_slot(next(rows.read_lines(db, session_pk)))
+    return header if slot is None else header_with_slot(header, slot)
 
 
 def restored(entry: Any, store: Store) -> Any:

@@ -12,6 +12,7 @@ from sessiondb.errors import EntryNotFoundError
 from sessiondb.jsonl import CURRENT_VERSION, migrate, migration_steps
 from sessiondb.lines import read_slot
 from sessiondb.rows import key_range, read_metadata
+from sessiondb.tree import Entry
 
 SELECT_ENTRIES = """
 SELECT e.pk, e.entry_id, e.parent_id, e.parent_pk, CAST(l.raw AS BLOB)
@@ -35,9 +36,6 @@ ORDER BY e.pk DESC LIMIT 1
 """
 
 SELECT_HEADER = "SELECT CAST(raw AS BLOB) FROM line WHERE pk = :key"
-
-Entry = dict[str, Any]
-TreeNode = dict[str, Any]
 
 
 def read_header(db: apsw.Connection, session_pk: int) -> Entry | None:
@@ -66,14 +64,18 @@ def read_raw_entry(db: apsw.Connection, session_pk: int, entry_id: str) -> bytes
     return bytes(raw).rstrip(b"\r\n")
 
 
+def current_header(db: apsw.Connection, session_pk: int) -> Entry | None:
+    """The header after migration; None for a session without."""
+    header = read_header(db, session_pk)
+    if header is not None:
+        migrate([header])
+    return header
+
+
 def current_entries(db: apsw.Connection, session_pk: int) -> list[Any]:
     """Header and entries after migration, as the client holds them when it writes the file again."""
-    header = read_header(db, session_pk)
-    entries = read_entries(db, session_pk)
-    if header is None:
-        return entries
-    migrate([header])
-    return [header, *entries]
+    header = current_header(db, session_pk)
+    return [*([] if header is None else [header]), *read_entries(db, session_pk)]
 
 
 def is_current(db: apsw.Connection, session_pk: int) -> bool:

@@ -7,10 +7,10 @@ are put beside it first. jsonl/FORMAT.md has the rows.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import logging
 import os
-import secrets
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +25,14 @@ from sessiondb.jsonl import encode_entry, header_with_slot, parse_title_slot, sp
 from sessiondb.metadata import Metadata
 from sessiondb.places import file_name
 from sessiondb.session_lines import SessionLines, read_session_lines
-from sessiondb.storage import SessionStorage, SessionStorageWriter, write_lines_atomically
+from sessiondb.storage import (
+    SessionStorage,
+    SessionStorageWriter,
+    StorageStat,
+    decode_text,
+    encode_text,
+    write_lines_atomically,
+)
 from sessiondb.tree import Entry, MemoryTree
 
 log = logging.getLogger("sessiondb")
@@ -54,8 +61,8 @@ class FileHome:
         self._derived_ids = session.derived_ids
         self._storage, self._blobs, self._durable = storage, blobs, durable
         self._held: list[Entry] = []
-        self._size: int | None = None  # bytes of the file as far as we know them; None: not written yet
-        self._is_ours = True  # nobody else has written to the file since it was read
+        self._content: _Content | None = None  # what the file holds, as far as we know; None: not written yet
+        self._seen: StorageStat | None = None  # when we looked last
         self._keeps_bytes = True  # every byte of the file can be written again from what is in memory
         self._writer: SessionStorageWriter | None = None
         self._error: SessionWriteError | None = None
@@ -67,7 +74,7 @@ class FileHome:
 
     @property
     def is_written(self) -> bool:
-        return self._size is not None
+        return self._content is not None
 
     def hold(self, entry: Entry) -> None:
         self._raise_first_error()
@@ -79,7 +86,7 @@ class FileHome:
         self.tree.add(entry)
 
     def write_held(self) -> None:
-        if self._size is None:
+        if self._content is None:
             self._write_all()
         elif self._held:
             self._write_lines(self._held, [self._encode(entry) for entry in self._held])
@@ -102,15 +109,14 @@ class FileHome:
 
     def set_title_slot(self, slot: bytes) -> None:
         had_one, self._title_slot = self._title_slot is not None, slot
-        if self._size is None:
+        if self._content is None:
             return
         with self._first_error():
-            self._require_unchanged()
+            raw = self._require_unchanged()
             self._close_writer()
-            text = self._storage.read_text(self.path)
-            rest = text[text.index("\n") + 1 :] if had_one else text
-            self._storage.write_text(self.path, slot.decode() + rest)
-            self._size = self._storage.stat(self.path).size
+            rest = raw[raw.index(b"\n") + 1 :] if had_one else raw
+            self._storage.write_text(self.path, decode_text(slot + rest))
+            self.note_file(slot + rest, keeps_bytes=self._keeps_bytes)
 
     def note_leaf(self, leaf_id: str | None) -> None:
         pass
@@ -129,7 +135,7 @@ class FileHome:
         """Go on at another path: the file and its artifacts' folder are renamed, then written with the header."""
         self._raise_first_error()
         self._close_writer()
-        if self._size is not None:
+        if self._content is not None:
             self._require_unchanged()
             if self._storage.exists(path):
                 raise FileExistsError(f"{path} exists and was left as it is; the session was not moved")
@@ -143,7 +149,7 @@ class FileHome:
                     self._storage.rename(path, self.path)
                     raise
         self.path, self.folder, self.header = path, folder, header
-        if self._size is not None:
+        if self._content is not None:
             self._write_all()
 
     def flush(self) -> None:
@@ -163,9 +169,11 @@ class FileHome:
         if self._error is not None:
             raise self._error
 
-    def note_file(self, *, size: int, keeps_bytes: bool) -> None:
-        """The file was read when it had this many bytes; `keeps_bytes`: a rewrite can give all of them back."""
-        self._size, self._keeps_bytes = size, keeps_bytes
+    def note_file(self, raw: bytes, *, keeps_bytes: bool) -> None:
+        """The file holds these bytes; `keeps_bytes`: a rewrite can give all of them back."""
+        self._content = _Content()
+        self._content.add(raw)
+        self._seen, self._keeps_bytes = self._stat(), keeps_bytes
 
     def refuse_writes(self, call: str) -> None:
         """Raise NotSupportedError at every write: the dialect's bytes are not known well enough."""
@@ -185,20 +193,21 @@ class FileHome:
             self._write_all()
             return
         with self._first_error():
-            found = self._size_now()
-            if found is None:  # somebody removed the file: what is in memory makes it whole again
-                self._size, self._writer = None, None
+            found = self._stat()
+            if found is None or self._content is None:  # somebody removed it: what is in memory makes it whole again
+                self._content = None
+                self._close_writer()
                 self._write_all()
                 return
-            if found != self._size:  # somebody else appends too, or put another file there
-                self._is_ours = False
+            if found != self._seen:  # somebody else appends too, or put another file there
                 self._close_writer()
-            writer = self._writer or self._storage.open_writer(self.path, append=True)
-            self._writer = writer
+            self._writer = writer = self._writer or self._storage.open_writer(self.path, append=True)
+            self._content.end_line()  # as the writer does
             for line in lines:
                 writer.write_line(line)
+                self._content.add(line + b"\n")
             writer.flush()
-            self._size = self._size_now()
+            self._seen = self._stat()
 
     def _write_all(self) -> None:
         with self._first_error():
@@ -209,20 +218,26 @@ class FileHome:
                 self._keeps_bytes = True
             session = SessionLines(self.header, self.tree.entries(), self._others, self._title_slot)
             self._storage.ensure_dir(os.path.dirname(self.path))  # noqa: PTH120
-            write_lines_atomically(self._storage, self.path, session.lines(self._encode), temporary_path(self.path))
-            self._size = self._size_now()
-            self._derived_ids = set()
+            content = _Content()
+            write_lines_atomically(self._storage, self.path, content.noting(session.lines(self._encode)))
+            self._content, self._seen, self._derived_ids = content, self._stat(), set()
 
-    def _size_now(self) -> int | None:
+    def _stat(self) -> StorageStat | None:
         try:
-            return self._storage.stat(self.path).size
+            return self._storage.stat(self.path)
         except FileNotFoundError:
             return None
 
-    def _require_unchanged(self) -> None:
-        found = self._size_now()
-        if not self._is_ours or (found is not None and found != (self._size or 0)):
-            raise SessionWriteConflictError(self.path, self._size or 0, found or 0)
+    def _require_unchanged(self) -> bytes:
+        """The bytes of the file, which nobody else has changed; none when it is not there."""
+        known = self._content or _Content()
+        found = self._stat()
+        if found is None:
+            return b""
+        raw = encode_text(self._storage.read_text(self.path)) if found.size == known.size else b""
+        if found.size != known.size or not known.is_of(raw):
+            raise SessionWriteConflictError(self.path, known.size, found.size)
+        return raw
 
     def _close_writer(self) -> None:
         writer, self._writer = self._writer, None
@@ -256,6 +271,33 @@ class FileHome:
             raise self._error
 
 
+class _Content:
+    """Size and hash of what a file holds: read once, then followed through each append."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._hash = hashlib.sha256()
+        self._ends_line = True
+
+    def add(self, raw: bytes) -> None:
+        if raw:
+            self._hash.update(raw)
+            self.size += len(raw)
+            self._ends_line = raw.endswith(b"\n")
+
+    def end_line(self) -> None:
+        if not self._ends_line:
+            self.add(b"\n")
+
+    def noting(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        for line in lines:
+            self.add(line + b"\n")
+            yield line
+
+    def is_of(self, raw: bytes) -> bool:
+        return hashlib.sha256(raw).digest() == self._hash.digest()
+
+
 def new_file_home(
     path: str, folder: str, storage: SessionStorage, blobs: Blobs, header: Entry, entries: Iterable[Any],
     metadata: Metadata, *, title_slot: bytes | None = None, durable: bool,
@@ -277,11 +319,12 @@ def open_file_home(
 
     A file of an older version is written again at once, atomically, as version 3; see `read_file_session`.
     """
-    session = read_file_session(storage, path, blobs, metadata, new_entry_id)
+    raw = encode_text(storage.read_text(path))
+    session = read_file_session(raw, path, blobs, metadata, new_entry_id)
     if session is None:
         return None
     home = FileHome(path, folder, storage, blobs, session, metadata, durable=durable)
-    home.note_file(size=session.byte_count, keeps_bytes=session.is_utf8)
+    home.note_file(raw, keeps_bytes=session.is_utf8)
     if session.was_outdated:
         if metadata.dialect[0] == "omp":
             home.refuse_writes("writing a session of an older version")
@@ -291,13 +334,12 @@ def open_file_home(
 
 
 def read_file_session(
-    storage: SessionStorage, path: str, blobs: Blobs, metadata: Metadata, new_entry_id: NewId | None = None
+    raw: bytes, path: str, blobs: Blobs, metadata: Metadata, new_entry_id: NewId | None = None
 ) -> SessionLines | None:  # fmt: skip
-    """The session in a file, brought to version 3, images put back; None when it has no valid header first.
+    """The session in a file's bytes, brought to version 3, images put back; None when it has no valid header first.
 
     `new_entry_id` makes the ids that migrated entries get; see `read_session_lines`.
     """
-    raw = storage.read_text(path).encode("utf-8", "surrogateescape")
     session = read_session_lines(split_lines(io.BytesIO(raw)), metadata, new_entry_id)
     if session.header is None or not session.starts_with_header or metadata.header_id is None:
         return None
@@ -320,12 +362,6 @@ def put_aside(storage: SessionStorage, path: str) -> str:
         aside = f"{path}.invalid-{stamp}-{number}"
     storage.write_text(aside, storage.read_text(path))
     return aside
-
-
-def temporary_path(path: str) -> str:
-    """Where a file is written before it takes the name `path`; nobody lists it as a session."""
-    folder, name = os.path.split(path)
-    return os.path.join(folder, f".{name}.{secrets.token_hex(8)}.tmp")  # noqa: PTH118 - paths are text here
 
 
 def _restored(entry: Any, blobs: Blobs, path: str) -> Any:

@@ -18,6 +18,7 @@ from sessiondb.jsonl import (
     NOTHING,
     Fault,
     derived_entry_id,
+    is_utf8,
     parse_line,
     parse_time,
     parse_title_slot,
@@ -167,7 +168,7 @@ class Indexer:
             if piece.value is NOTHING:
                 self._keep(part, is_text=False)
             else:
-                self._add_value(part, self._without_lone_surrogates(part, piece.value), is_text=_decodes(part))
+                self._add_value(part, self._without_lone_surrogates(part, piece.value), is_text=is_utf8(part))
 
     def _add_oversized(self, raw: bytes) -> None:
         self._fault("oversized", f"{len(raw):,} bytes, more than SQLite takes in one value; kept whole but not read")
@@ -278,14 +279,6 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "a list"
     return f"{value!s:.60}"
-
-
-def _decodes(raw: bytes) -> bool:
-    try:
-        raw.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 NO_COLUMNS: Final = (None,) * 10

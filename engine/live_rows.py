@@ -7,19 +7,14 @@ from typing import Any, Final
 
 import apsw
 
-from sessiondb.connection import select, select_value
+from sessiondb.connection import as_column, select, select_value
 from sessiondb.lines import DEPTH_SHIFT, Indexer, Place
 from sessiondb.metadata import Dialect, Metadata
 from sessiondb.rows import SELECT_PLACE, add_blob_references, longest_line, write_rows
 from sessiondb.schema import LAST_SLOT, SLOT_BITS
+from sessiondb.stored_tree import SELECT_PLACE_OF_ID
 from sessiondb.tree import SETTINGS
 from sessiondb.untangle import untangle
-
-SELECT_SLOT_OF_ID = """
-SELECT pk FROM entry
-WHERE session_pk = :session_pk AND entry_id = :entry_id
-ORDER BY pk DESC LIMIT 1
-"""
 
 SELECT_DEPTH = "SELECT depth FROM entry WHERE pk = :pk"
 
@@ -194,7 +189,7 @@ class _Slots(dict[str, int]):
     def get(self, entry_id: str, default: Any = None) -> Any:
         slot = super().get(entry_id)
         if slot is None:
-            pk = select_value(self._db, SELECT_SLOT_OF_ID, {"session_pk": self._session_pk, "entry_id": entry_id})
+            pk = select_value(self._db, SELECT_PLACE_OF_ID, {"session_pk": self._session_pk, "id": as_column(entry_id)})
             if pk is None:
                 return default
             slot = self[entry_id] = pk - (self._session_pk << SLOT_BITS)

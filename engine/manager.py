@@ -29,18 +29,15 @@ from sessiondb.errors import (
     SessionNotFoundError,
     SessionWriteError,
 )
-from sessiondb.file_home import FileHome, temporary_path
+from sessiondb.file_home import FileHome
+from sessiondb.file_storage import FileSessionStorage
 from sessiondb.homes import Home
 from sessiondb.jsonl import UNSET, Unset, encode_entry, encode_title_slot, format_time, strip_js
+from sessiondb.listed_files import FileSessionInfo, SessionList, list_all_sessions, list_sessions
 from sessiondb.metadata import AGENT_FOLDERS, Dialect
-from sessiondb.session_files import (
-    FileSessionInfo,
-    SessionList,
-    list_all_sessions,
-    list_sessions,
-)
 from sessiondb.sessions import SessionInfo
-from sessiondb.storage import AnyPath, FileSessionStorage, write_lines_atomically
+from sessiondb.storage import AnyPath, write_lines_atomically
+from sessiondb.tool_calls import tool_calls
 from sessiondb.tree import Entry, Label, TreeNode, build_tree, role_of
 from sessiondb.usage import usage_statistics
 from sessiondb.where import How, Where
@@ -504,14 +501,14 @@ class SessionManager:
         """Give a tool call other arguments, in memory and by one atomic rewrite; False when there is no such call."""
         found: Entry | None = None
         for entry in self._home.tree.usage_entries():
-            if role_of(entry) == "assistant" and _tool_call(entry, tool_call_id) is not None:
+            if any(call.get("id") == tool_call_id for call in tool_calls(entry["message"])):
                 found = entry
         if found is None:
             return False
         changed = copy.deepcopy(found)
-        block = _tool_call(changed, tool_call_id)
-        assert block is not None
-        block["arguments"] = arguments
+        for call in tool_calls(changed["message"]):
+            if call.get("id") == tool_call_id:
+                call["arguments"] = arguments
         self._revise("rewrite_tool_call_arguments", self._home.header, [changed])
         return True
 
@@ -659,7 +656,7 @@ class SessionManager:
         storage = FileSessionStorage()
         storage.ensure_dir(os.path.dirname(target))  # noqa: PTH120
         lines = (encode_entry(value) for value in (header, *linear_entries(self.get_branch())))
-        write_lines_atomically(storage, target, lines, temporary_path(target))
+        write_lines_atomically(storage, target, lines)
         return target
 
     # -- lists ---------------------------------------------------------------------------------------------------
@@ -707,14 +704,6 @@ def _title_slot(dialect: Dialect, header: Entry) -> bytes | None:
     return encode_title_slot(
         header.get("title", ""), header.get("titleSource", UNSET), updated_at=header["timestamp"]
     )  # fmt: skip
-
-
-def _tool_call(entry: Entry, tool_call_id: str) -> dict[str, Any] | None:
-    content = entry["message"].get("content")
-    for block in content if type(content) is list else ():
-        if type(block) is dict and block.get("type") == "toolCall" and block.get("id") == tool_call_id:
-            return block
-    return None
 
 
 def _path_of(where: Where, ref: AnyPath, cwd: str | None) -> str:

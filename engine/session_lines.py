@@ -16,6 +16,7 @@ from sessiondb.jsonl import (
     derived_entry_id,
     encode_entry,
     is_outdated,
+    is_utf8,
     migrate,
     migration_steps,
     parse_line,
@@ -44,7 +45,6 @@ class SessionLines:
     starts_with_header: bool = False
     was_outdated: bool = False
     derived_ids: set[str] = field(default_factory=set)
-    byte_count: int = 0
     is_utf8: bool = True
 
     def lines(self, encode: Encode = encode_entry) -> Iterator[bytes]:
@@ -92,8 +92,7 @@ class _Reader:
 
     def add(self, raw: bytes) -> None:
         self._line += 1
-        self._session.byte_count += len(raw)
-        self._session.is_utf8 = self._session.is_utf8 and _is_utf8(raw)
+        self._session.is_utf8 = self._session.is_utf8 and is_utf8(raw)
         value = parse_line(strip_bom(raw) if self._line == 1 else raw)
         if not isinstance(value, Fault):
             self._add_value(value, raw)
@@ -165,11 +164,3 @@ class _Reader:
             for other in (other for group in session.others.values() for other in group if type(other) is dict):
                 other["version"] = session.header["version"]
         return session
-
-
-def _is_utf8(raw: bytes) -> bool:
-    try:
-        raw.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -14,13 +14,15 @@ from sessiondb.breadcrumbs import read_breadcrumb
 from sessiondb.database_home import new_database_home
 from sessiondb.discovery import agent_folder, id_from_name
 from sessiondb.file_home import FileHome, new_file_home, open_file_home, put_aside, read_file_session
+from sessiondb.file_storage import FileSessionStorage
 from sessiondb.homes import Home, MemoryHome
 from sessiondb.ids import Ids, system_clock
 from sessiondb.metadata import Dialect, Metadata, require_dialect
 from sessiondb.places import agent_dir_of, file_name, session_dir_for
-from sessiondb.session_files import find_most_recent_for_cwd, find_most_recent_session, resolve_session_file
+from sessiondb.recent_files import find_most_recent_for_cwd, find_most_recent_session
+from sessiondb.resume import resolve_session_file
 from sessiondb.session_lines import SessionLines
-from sessiondb.storage import AnyPath, FileSessionStorage, SessionStorage
+from sessiondb.storage import AnyPath, SessionStorage, encode_text
 from sessiondb.tree import Entry
 
 if TYPE_CHECKING:
@@ -148,7 +150,8 @@ class Where:
         if not self._storage.exists(path):
             return None
         metadata = self._metadata_of(path)
-        return read_file_session(self._storage, path, self._blobs_beside(path), metadata, self._new_entry_id)
+        raw = encode_text(self._storage.read_text(path))
+        return read_file_session(raw, path, self._blobs_beside(path), metadata, self._new_entry_id)
 
     def open_file(self, path: str) -> FileHome | None:
         """The home of the session in a file; None when the file is missing or has no valid header first."""
@@ -175,9 +178,10 @@ class Where:
         home = self.new(header, dialect=dialect, path=path)
         assert isinstance(home, FileHome)
         if self._storage.exists(path):
-            if self._storage.stat(path).size:
+            raw = encode_text(self._storage.read_text(path))
+            if raw:
                 put_aside(self._storage, path)
-            home.note_file(size=self._storage.stat(path).size, keeps_bytes=True)
+            home.note_file(raw, keeps_bytes=True)
             home.rewrite()
         return home
 
@@ -199,4 +203,3 @@ class Where:
             if (parent / "blobs").is_dir():
                 return FileBlobs(parent / "blobs")
         return self._file_blobs(self.new_dialect)
-

@@ -7,7 +7,7 @@ Usable without the rest of the package: it opens no file and knows no database. 
 from .encode import encode_entry
 from .faults import NOTHING, Fault, FaultKind, Nothing, Piece
 from .grammar import MAX_DEPTH
-from .lines import JS_WHITESPACE, is_blank, split_lines, strip_bom, strip_js
+from .lines import JS_WHITESPACE, is_blank, is_utf8, split_lines, strip_bom, strip_js
 from .migrate import CURRENT_VERSION, derived_entry_id, is_outdated, migrate, migration_steps
 from .times import format_time, js_time, parse_time
 from .title_slot import TITLE_SLOT_SIZE, encode_title_slot, header_with_slot, parse_title_slot
@@ -33,6 +33,7 @@ __all__ = [
     "header_with_slot",
     "is_blank",
     "is_outdated",
+    "is_utf8",
     "js_time",
     "js_truthy",
     "migrate",

@@ -61,3 +61,12 @@ def is_blank(raw: bytes) -> bool:
 def strip_bom(raw: bytes) -> bytes:
     """The line without a UTF-8 byte order mark at its start, for a file's first line: the mark is no JSON."""
     return raw.removeprefix(UTF8_BOM)
+
+
+def is_utf8(raw: bytes) -> bool:
+    """Whether the bytes are UTF-8, so that the text read from them gives them back."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -59,7 +59,7 @@ def snake(name: str) -> str:
 
 def call(manager: SessionManager, dialect: str, name: str, args: list[Any], first_id: str) -> Any:
     """The recorded call in our API."""
-    given = [first_id if a == "@1" else UNSET if a == {"$undefined": True} else a for a in args]
+    given: list[Any] = [first_id if a == "@1" else UNSET if a == {"$undefined": True} else a for a in args]
     keywords: dict[str, Any] = {}
     if name == "appendModelChange":
         if dialect == "pi":

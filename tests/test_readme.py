@@ -66,13 +66,22 @@ def test_the_commands_of_the_clone_are_targets_of_the_makefile() -> None:
 def test_the_python_example_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (example,) = blocks("python")
+    example, _ = blocks("python")
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     monkeypatch.chdir(tmp_path)
     exec(compile(example, "README.md", "exec"), {})  # noqa: S102 - the example is ours
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "5 imported, 4 damaged lines kept"
     assert printed[-3:] == ["session_info Checkout off by one cent", "True", "[{'answers': 15}]"]
+
+
+def test_the_example_of_a_live_session_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, example = blocks("python")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "README.md", "exec"), {})  # noqa: S102 - the example is ours
+    assert capsys.readouterr().out == "['user', 'assistant'] go to the model; 3 entries are kept\n"
 
 
 def test_the_demo_runs(environment: dict[str, str], tmp_path: Path) -> None:

@@ -13,17 +13,12 @@ import pytest
 
 from sessiondb.errors import AmbiguousSessionError, SessionDBWarning, SessionNotFoundError
 from sessiondb.jsonl import encode_entry, encode_title_slot, parse_time
+from sessiondb.listed_files import list_all_sessions, list_sessions
+from sessiondb.memory_storage import MemorySessionStorage
 from sessiondb.metadata import DIALECTS, Dialect
-from sessiondb.session_files import (
-    find_most_recent_for_cwd,
-    find_most_recent_session,
-    get_recent_sessions,
-    list_all_sessions,
-    list_sessions,
-    load_entries_from_file,
-    resolve_session_file,
-)
-from sessiondb.storage import MemorySessionStorage
+from sessiondb.recent_files import find_most_recent_for_cwd, find_most_recent_session, get_recent_sessions
+from sessiondb.resume import resolve_session_file
+from sessiondb.session_files import load_entries_from_file
 from tests.conftest import SHARED
 from tests.support import BUGCASES, GOLDEN, dump, entry, header, write
 

@@ -22,14 +22,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessiondb.storage import (
-    FileSessionStorage,
-    MemorySessionStorage,
-    SessionStorage,
-    SessionStorageWriter,
-    StorageStat,
-    write_lines_atomically,
-)
+from sessiondb.file_storage import FileSessionStorage
+from sessiondb.memory_storage import MemorySessionStorage
+from sessiondb.storage import SessionStorage, SessionStorageWriter, StorageStat, write_lines_atomically
 
 
 @dataclass(frozen=True)
@@ -701,7 +696,8 @@ def test_a_line_that_was_interrupted_half_way_is_not_joined_by_the_next(
 
 PRELUDE = """
 import errno, os, resource, signal, sys
-from sessiondb.storage import FileSessionStorage, write_lines_atomically
+from sessiondb.file_storage import FileSessionStorage
+from sessiondb.storage import write_lines_atomically
 storage, path = FileSessionStorage(), sys.argv[1]
 def limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))  # Python ignores SIGXFSZ: a write is short, the next EFBIG

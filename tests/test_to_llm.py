@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sessiondb.jsonl import UNSET, encode_entry, parse_line
-from sessiondb.to_llm import convert_to_llm, js_text, js_truthy
+from sessiondb.jsonl import UNSET, encode_entry, js_truthy, parse_line
+from sessiondb.to_llm import convert_to_llm, js_text
 
 RECORDED: list[dict[str, Any]] = json.loads((Path(__file__).parent / "golden" / "llm-messages.json").read_text())
 
