@@ -122,7 +122,7 @@ def branching(tmp_path: Path) -> Path:
 
 
 def test_help_names_every_command_and_each_has_its_own_help(run: Run) -> None:
-    commands = ("import", "export", "verify", "ls", "show", "tree", "sql", "check")
+    commands = ("import", "export", "verify", "ls", "show", "tree", "context", "sql", "check")
     listed = run("--help").stdout
     assert all(re.search(rf"^  {name} ", listed, re.MULTILINE) for name in commands)
     for name in commands:
@@ -515,7 +515,7 @@ def test_show_has_a_head_and_the_entries(run: Run, branching: Path) -> None:
 def test_show_json_holds_session_header_and_entries_with_their_lines(run: Run, branching: Path) -> None:
     run("import", branching)
     document = json.loads(run("show", "branching", "--json", "--limit", "2").stdout)
-    assert document.keys() == {"session", "header", "entries", "total", "faults", "as_of"}
+    assert document.keys() == {"session", "header", "entries", "total", "faults", "later_branch", "as_of"}
     assert document["header"]["cwd"] == "/home/dev/shop"
     assert [item["line"] for item in document["entries"]] == [2, 3]
     assert document["total"] == 8

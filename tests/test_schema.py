@@ -113,6 +113,8 @@ SCANS_ON_PURPOSE = {
     "sessiondb.check.COUNT_ORIGINALS_OF_NOBODY": "original",
     "sessiondb.lineage.COUNT_WRONG_PARENTS": "c",
     "sessiondb.blobs.SELECT_SESSIONS_MISSING": "r",
+    # one short row a session, asked once an import
+    "sessiondb.batch.SELECT_LIVE": "session",
     # one short row a session, asked once for a big file or a name typed by hand
     "sessiondb.importer.SELECT_SAME_SIZE": "session",
     "sessiondb.sessions.SELECT_BY_PREFIX": "s",
