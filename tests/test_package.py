@@ -41,6 +41,7 @@ def test_the_wheel_installs_alone_and_imports_a_session(tmp_path: Path) -> None:
     source = copy_of_the_source(tmp_path / "source")
     wheel = build(source, tmp_path / "dist")
     names = zipfile.ZipFile(wheel).namelist()
+    assert "sessiondb/schema/session-v3.schema.json" in names
     assert {name.partition("/")[0] for name in names} == {"sessiondb", f"{wheel.name.split('-py3')[0]}.dist-info"}
     packaged = {n for n in names if n.endswith(".py")}
     for folder in ("engine", "jsonl", "schema", "migrations"):
