@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import secrets
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -16,7 +13,6 @@ from typing import Protocol
 import apsw
 
 from sessiondb.connection import select, select_value
-from sessiondb.files import make_folder, open_regular
 
 SELECT_MISSING_OF_SESSION = """
 SELECT r.hash FROM blob_reference r
@@ -84,80 +80,6 @@ class BlobStore:
     def sessions_missing_some(self) -> set[int]:
         """Keys of the sessions that refer to a blob the database does not hold."""
         return {pk for (pk,) in select(self._db, SELECT_SESSIONS_MISSING)}
-
-
-class MemoryBlobs:
-    """Blobs that last as long as the object."""
-
-    def __init__(self) -> None:
-        self._held: dict[str, bytes] = {}
-
-    def put(self, content: bytes) -> str:
-        """Keep the bytes; their digest is returned."""
-        digest = hashlib.sha256(content).hexdigest()
-        self._held[digest] = content
-        return digest
-
-    def get(self, digest: str) -> bytes | None:
-        """The bytes, or None when they are not held."""
-        return self._held.get(digest)
-
-
-class FileBlobs:
-    """Blobs as the agents keep them: a folder with a file for each, named by its digest."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def put(self, content: bytes) -> str:
-        """Keep the bytes, mode 0600; their digest is returned, and they are on the disk when it is.
-
-        The folder is made when it is missing, mode 0700. Whoever looks sees the whole file or none. A file of that
-        name with other bytes, as a crash may leave one, is replaced. Raises OSError when it cannot be written.
-        """
-        digest = hashlib.sha256(content).hexdigest()
-        if self.get(digest) is None:
-            make_folder(self._folder)
-            _write_atomically(self._folder / digest, content)
-        return digest
-
-    def get(self, digest: str) -> bytes | None:
-        """The bytes, or None when there is no regular file that can be read and has that digest.
-
-        Only 64 lower-case hex digits are ever looked for: anything else could lead anywhere.
-        """
-        if not is_digest(digest):
-            return None
-        try:
-            with open_regular(self._folder / digest) as stream:
-                content = stream.read()
-        except OSError:
-            return None
-        return content if hashlib.sha256(content).hexdigest() == digest else None
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
-    try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    # A line that refers to the blob may be on the disk before the blob's name is, unless the folder is written too.
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,13 +12,14 @@ import apsw
 from sessiondb import forms, live_rows, rows, size_control
 from sessiondb.connection import live_transaction, select_value, transaction
 from sessiondb.entries import current_header
-from sessiondb.errors import SessionDBWarning, SessionNotFoundError, sqlite_errors
-from sessiondb.homes import fresh_metadata, last_id, note, replace_entries
-from sessiondb.jsonl import CURRENT_VERSION, encode_entry, format_time, header_with_slot, parse_title_slot
+from sessiondb.errors import SessionNotFoundError, sqlite_errors
+from sessiondb.homes import NAMING_KEYS, fresh_metadata, last_id, note, with_changes
+from sessiondb.jsonl import CURRENT_VERSION, encode_entry, format_time, header_with_slot, parse_title_slot, strip_bom
 from sessiondb.lines import Indexer, read_slot
-from sessiondb.metadata import Dialect, Metadata
+from sessiondb.metadata import Dialect, Metadata, text_of
 from sessiondb.schema import SLOT_BITS
 from sessiondb.session_lines import SessionLines, read_session_lines
+from sessiondb.size_control import restored
 from sessiondb.stored_tree import StoredTree
 from sessiondb.tree import Entry, Label, MemoryTree, Tree, Window
 
@@ -180,12 +180,12 @@ class DatabaseHome:
         """
         if indexer.metadata.version < CURRENT_VERSION:
             return True
-        parent_id = entry["parentId"]
-        slot = None if parent_id is None else indexer.place.slot_of.get(parent_id)
-        if slot is not None and parent_id not in self._named:
-            raw = select_value(self._db, live_rows.SELECT_SLOT, {"pk": (indexer.session_pk << SLOT_BITS) + slot})
-            if read_slot(raw).get("id") != parent_id:
-                return True
+        for named in {text_of(entry.get(key)) or "" for key in NAMING_KEYS} - self._named:
+            slot = indexer.place.slot_of.get(named)
+            if slot is not None:
+                raw = select_value(self._db, live_rows.SELECT_SLOT, {"pk": (indexer.session_pk << SLOT_BITS) + slot})
+                if read_slot(raw).get("id") != named:
+                    return True
         self._named = {entry["id"]}
         return False
 
@@ -193,9 +193,8 @@ class DatabaseHome:
 
     def revise(self, header: Entry, changed: Iterable[Entry] = ()) -> None:
         self._revised = header
-        for entry in changed:
-            self._changed[entry["id"]] = entry
-            replace_entries(self._held, [entry])
+        self._changed |= {entry["id"]: entry for entry in changed}
+        self._held = with_changes(self._held, self._changed.values())
 
     def rewrite(self) -> None:
         self._store.require_writable()
@@ -211,7 +210,8 @@ class DatabaseHome:
         self._store.require_writable()
         with self._sqlite_errors(), self._transaction() as db:
             first, *others = rows.read_lines(db, self._pk)
-            self._replace(db, [slot, *others] if parse_title_slot(first) is not None else [slot, first, *others])
+            kept = [] if parse_title_slot(first) is not None else [strip_bom(first)]
+            self._replace(db, [slot, *kept, *others])
 
     def _current_lines(self, db: apsw.Connection) -> list[bytes]:
         """The session's lines as they are to be: version 3, this header, changed entries for those of their id."""
@@ -282,7 +282,7 @@ class DatabaseHome:
             return entry
         if (uncut := self._uncut.get(entry.get("id", ""))) is not None:
             return uncut
-        return restored(entry, self._store)
+        return restored(entry, self._store.blobs, f"session {self._session_id}")
 
     def _sqlite_errors(self) -> sqlite_errors:
         return sqlite_errors(str(self._store.database))
@@ -329,18 +329,6 @@ def _read_header(db: apsw.Connection, session_pk: int, dialect: Dialect) -> Entr
         return header
     slot = parse_title_slot(next(rows.read_lines(db, session_pk)))
     return header if slot is None else header_with_slot(header, slot)
-
-
-def restored(entry: Any, store: Store) -> Any:
-    """The entry with its images put back from the store's blobs; pi writes no references but may have some."""
-    if type(entry) is not dict:
-        return entry
-
-    def warn(digest: str) -> None:
-        text = f"entry {entry.get('id')}: the blob {digest} is missing; its reference stays"
-        warnings.warn(text, SessionDBWarning, stacklevel=2)
-
-    return size_control.from_disk(entry, store.blobs, on_missing=warn)
 
 
 def _now_ms() -> int:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import apsw
 
+from sessiondb.jsonl import UNSET
+
 
 class SessionDBError(Exception):
     """Root of every error that sessiondb raises on purpose."""
@@ -34,11 +36,12 @@ class AmbiguousSessionError(SessionDBError, LookupError):
 
 
 class EntryNotFoundError(SessionDBError, LookupError):
-    """The session has no entry of that id (the text is the clients')."""
+    """The session has no entry of that id (the text is the clients', with JavaScript's words for no id at all)."""
 
-    def __init__(self, entry_id: str) -> None:
+    def __init__(self, entry_id: object) -> None:
         self.entry_id = entry_id
-        super().__init__(f"Entry {entry_id} not found")
+        shown = "null" if entry_id is None else "undefined" if entry_id is UNSET else entry_id
+        super().__init__(f"Entry {shown} not found")
 
 
 class ExportExistsError(SessionDBError, FileExistsError):
@@ -46,7 +49,7 @@ class ExportExistsError(SessionDBError, FileExistsError):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        super().__init__(f"{path} exists and was left as it is; choose another name or replace it with --force")
+        super().__init__(f"{path} exists and was left as it is; choose another name, or force it to be replaced")
 
 
 class UnknownFormError(SessionDBError, ValueError):

@@ -12,17 +12,16 @@ import io
 import logging
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, Final
 
 from sessiondb import size_control
 from sessiondb.blobs import Blobs
-from sessiondb.errors import NotSupportedError, SessionDBWarning, SessionWriteConflictError, SessionWriteError
-from sessiondb.homes import fresh_metadata, last_id, note, replace_entries
-from sessiondb.jsonl import encode_entry, header_with_slot, parse_title_slot, split_lines
-from sessiondb.metadata import Metadata
+from sessiondb.errors import NotSupportedError, SessionWriteConflictError, SessionWriteError
+from sessiondb.homes import NAMING_KEYS, fresh_metadata, last_id, note, with_changes
+from sessiondb.jsonl import encode_entry, header_with_slot, parse_title_slot, split_lines, strip_bom
+from sessiondb.metadata import Metadata, text_of
 from sessiondb.places import file_name
 from sessiondb.session_lines import SessionLines, read_session_lines
 from sessiondb.storage import (
@@ -38,6 +37,9 @@ from sessiondb.tree import Entry, MemoryTree
 log = logging.getLogger("sessiondb")
 
 NewId = Callable[[], str]
+
+HEADER_BYTES: Final = 4096
+"""How much of a file is read to see whose it is."""
 
 
 class FileHome:
@@ -89,18 +91,20 @@ class FileHome:
         if self._content is None:
             self._write_all()
         elif self._held:
-            self._write_lines(self._held, [self._encode(entry) for entry in self._held])
+            self._look()
+            self._write_lines(self._held)
         self._held = []
 
     def append(self, entry: Entry) -> None:
         self._raise_first_error()
-        lines = [self._encode(entry)]
+        encode_entry(entry)  # what cannot be written is no part of the session
+        self._look(entry)
         self._take(entry)
-        self._write_lines([entry], lines)
+        self._write_lines([entry])
 
     def revise(self, header: Entry, changed: Iterable[Entry] = ()) -> None:
         self.header = header
-        replace_entries(self.tree, changed)
+        self.tree = with_changes(self.tree, changed)
 
     def rewrite(self) -> None:
         self._raise_first_error()
@@ -114,7 +118,7 @@ class FileHome:
         with self._first_error():
             raw = self._require_unchanged()
             self._close_writer()
-            rest = raw[raw.index(b"\n") + 1 :] if had_one else raw
+            rest = raw[raw.index(b"\n") + 1 :] if had_one else strip_bom(raw)
             self._storage.write_text(self.path, decode_text(slot + rest))
             self.note_file(slot + rest, keeps_bytes=self._keeps_bytes)
 
@@ -132,25 +136,48 @@ class FileHome:
         )  # fmt: skip
 
     def move(self, path: str, folder: str, header: Entry) -> None:
-        """Go on at another path: the file and its artifacts' folder are renamed, then written with the header."""
+        """Go on at another path: written there with the header, then removed here; its artifacts' folder moves along.
+
+        When that fails the session stays where and as it was.
+        """
         self._raise_first_error()
         self._close_writer()
-        if self._content is not None:
+        before = (self.path, self.folder, self.header, self._content, self._seen)
+        moves = self._content is not None and not self._is_here(path)
+        if moves:
             self._require_unchanged()
             if self._storage.exists(path):
                 raise FileExistsError(f"{path} exists and was left as it is; the session was not moved")
-            self._storage.ensure_dir(folder)
-            self._storage.rename(self.path, path)
-            artifacts = self.path.removesuffix(".jsonl")
-            if self._storage.exists(artifacts):
-                try:
-                    self._storage.rename(artifacts, path.removesuffix(".jsonl"))
-                except OSError:
-                    self._storage.rename(path, self.path)
-                    raise
+            self._content = None
+        was_written = before[3] is not None
         self.path, self.folder, self.header = path, folder, header
-        if self._content is not None:
-            self._write_all()
+        try:
+            if was_written:
+                self._write_all()
+            if moves:
+                self._move_artifacts(before[0], path)
+        except OSError:
+            self.path, self.folder, self.header, self._content, self._seen = before
+            if moves:
+                with suppress(OSError):
+                    self._storage.unlink(path)
+            raise
+        if moves:
+            with suppress(FileNotFoundError):
+                self._storage.unlink(before[0])
+
+    def _is_here(self, path: str) -> bool:
+        if path == self.path:
+            return True
+        try:
+            here, there = self._storage.stat(self.path), self._storage.stat(path)
+        except FileNotFoundError:
+            return False
+        return here.file_id is not None and here.file_id == there.file_id
+
+    def _move_artifacts(self, old: str, new: str) -> None:
+        if self._storage.exists(old.removesuffix(".jsonl")):
+            self._storage.rename(old.removesuffix(".jsonl"), new.removesuffix(".jsonl"))
 
     def flush(self) -> None:
         if self._error is not None:
@@ -188,19 +215,36 @@ class FileHome:
         controlled = size_control.for_disk(value, self._blobs, dialect=self.dialect)
         return raw if controlled is value else encode_entry(controlled)
 
-    def _write_lines(self, entries: Sequence[Entry], lines: Iterable[bytes]) -> None:
-        if entries[0]["parentId"] in self._derived_ids:  # the file must have the ids that its entries name
+    def _look(self, entry: Entry | None = None) -> None:
+        """Look at the file before an append: raises when it is no longer the session's, or may not be written again."""
+        found = self._stat()
+        if entry is not None and self._names_derived_id(entry):
+            self._require_unchanged()
+        elif found is not None and found != self._seen and self._content is not None:
+            # Somebody else appends too, or put another file there: this session's, one hopes.
+            if 0 < found.size < self._content.size or (found.size and not self._is_this_session()):
+                raise SessionWriteConflictError(self.path, self._content.size, found.size)
+            self._close_writer()
+        self._seen = found
+
+    def _is_this_session(self) -> bool:
+        first = self._storage.read_text_prefix(self.path, HEADER_BYTES)
+        return encode_entry(self.header["id"]).decode() in first
+
+    def _names_derived_id(self, entry: Entry) -> bool:
+        """Whether the entry names an id that its file does not have, since the entry came without one."""
+        return any(text_of(entry.get(key)) in self._derived_ids for key in NAMING_KEYS)
+
+    def _write_lines(self, entries: Sequence[Entry]) -> None:
+        gone = self._seen is None or not self._seen.size  # removed or emptied: what is in memory makes it whole again
+        if gone or self._content is None or any(map(self._names_derived_id, entries)):
+            if gone:
+                self._content = None
+            self._close_writer()
             self._write_all()
             return
         with self._first_error():
-            found = self._stat()
-            if found is None or self._content is None:  # somebody removed it: what is in memory makes it whole again
-                self._content = None
-                self._close_writer()
-                self._write_all()
-                return
-            if found != self._seen:  # somebody else appends too, or put another file there
-                self._close_writer()
+            lines = [self._encode(entry) for entry in entries]
             self._writer = writer = self._writer or self._storage.open_writer(self.path, append=True)
             self._content.end_line()  # as the writer does
             for line in lines:
@@ -329,7 +373,8 @@ def open_file_home(
         if metadata.dialect[0] == "omp":
             home.refuse_writes("writing a session of an older version")
         else:
-            home.rewrite()
+            with suppress(SessionWriteError):  # it can be read all the same; the next write raises it again
+                home.rewrite()
     return home
 
 
@@ -348,7 +393,7 @@ def read_file_session(
         assert slot is not None
         session.header = header_with_slot(session.header, slot)
     if size_control.needs_restoring(raw):  # pi writes no references, but may have taken over some
-        session.entries = [_restored(entry, blobs, path) for entry in session.entries]
+        session.entries = [size_control.restored(entry, blobs, path) for entry in session.entries]
     return session
 
 
@@ -362,12 +407,3 @@ def put_aside(storage: SessionStorage, path: str) -> str:
         aside = f"{path}.invalid-{stamp}-{number}"
     storage.write_text(aside, storage.read_text(path))
     return aside
-
-
-def _restored(entry: Any, blobs: Blobs, path: str) -> Any:
-    def warn(digest: str) -> None:
-        warnings.warn(
-            f"{path}: the blob {digest} is missing; its reference stays", SessionDBWarning, stacklevel=2
-        )  # fmt: skip
-
-    return size_control.from_disk(entry, blobs, on_missing=warn) if type(entry) is dict else entry

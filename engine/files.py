@@ -24,6 +24,12 @@ def make_folder(folder: Path) -> None:
         f.mkdir(mode=0o700, exist_ok=True)
 
 
+def absolute(path: str | os.PathLike[str]) -> Path:
+    """The path, absolute and normal, `~` expanded, links in it kept as they are."""
+    # expanduser: Path's raises for ~somebody who is not here, and a file may well have that name
+    return Path(os.path.abspath(os.path.expanduser(path)))  # noqa: PTH100, PTH111 - Path.resolve() would follow links
+
+
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file for reading, unbuffered: whole chunks are read.
 

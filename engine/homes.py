@@ -7,11 +7,14 @@ The rules of the tree, the gate and the entries are the manager's, written once.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from sessiondb.jsonl import parse_time
 from sessiondb.metadata import Dialect, Metadata
 from sessiondb.tree import Entry, MemoryTree, Tree
+
+NAMING_KEYS: Final = ("parentId", "targetId", "firstKeptEntryId", "fromId")
+"""Keys with which an entry names another."""
 
 
 class Home(Protocol):
@@ -99,7 +102,7 @@ class MemoryHome:
 
     def revise(self, header: Entry, changed: Iterable[Entry] = ()) -> None:
         self.header = header
-        replace_entries(self.tree, changed)
+        self.tree = with_changes(self.tree, changed)
 
     def rewrite(self) -> None:
         pass
@@ -139,10 +142,11 @@ def note(metadata: Metadata, entry: Any) -> None:
     metadata.note_entry(entry, parse_time(entry.get("timestamp")) if type(entry) is dict else None)
 
 
-def replace_entries(tree: MemoryTree, changed: Iterable[Entry]) -> None:
-    """Give each held entry the keys and values of the changed one of its id."""
+def with_changes(tree: MemoryTree, changed: Iterable[Entry]) -> MemoryTree:
+    """The tree with the keys and values of each changed entry in the one of its id; entries stay the same objects."""
     for entry in changed:
         held = tree.get(entry["id"])
         if held is not None and held is not entry:
             held.clear()
             held.update(entry)
+    return MemoryTree(tree.entries())

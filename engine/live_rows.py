@@ -10,9 +10,8 @@ import apsw
 from sessiondb.connection import as_column, select, select_value
 from sessiondb.lines import DEPTH_SHIFT, Indexer, Place
 from sessiondb.metadata import Dialect, Metadata
-from sessiondb.rows import SELECT_PLACE, add_blob_references, longest_line, write_rows
+from sessiondb.rows import SELECT_PLACE, SELECT_PLACE_OF_ID, add_blob_references, longest_line, write_rows
 from sessiondb.schema import LAST_SLOT, SLOT_BITS
-from sessiondb.stored_tree import SELECT_PLACE_OF_ID
 from sessiondb.tree import SETTINGS
 from sessiondb.untangle import untangle
 

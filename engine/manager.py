@@ -6,7 +6,6 @@ a Home that keeps the lines. Names are the clients' in snake_case, dicts have th
 
 from __future__ import annotations
 
-import copy
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from sessiondb import breadcrumbs, forms
 from sessiondb.branching import branched_entries, linear_entries
 from sessiondb.context import ContextReport, context_of_path, context_report
-from sessiondb.database_home import open_database_home, restored
+from sessiondb.database_home import open_database_home
 from sessiondb.discovery import agent_folder
 from sessiondb.errors import (
     EntryNotFoundError,
@@ -31,19 +30,21 @@ from sessiondb.errors import (
 )
 from sessiondb.file_home import FileHome
 from sessiondb.file_storage import FileSessionStorage
+from sessiondb.files import absolute
 from sessiondb.homes import Home
 from sessiondb.jsonl import UNSET, Unset, encode_entry, encode_title_slot, format_time, strip_js
 from sessiondb.listed_files import FileSessionInfo, SessionList, list_all_sessions, list_sessions
 from sessiondb.metadata import AGENT_FOLDERS, Dialect
 from sessiondb.sessions import SessionInfo
-from sessiondb.storage import AnyPath, write_lines_atomically
-from sessiondb.tool_calls import tool_calls
+from sessiondb.size_control import restored
+from sessiondb.storage import AnyPath, SessionStorage, write_lines_atomically
+from sessiondb.tool_calls import calls_of
 from sessiondb.tree import Entry, Label, TreeNode, build_tree, role_of
 from sessiondb.usage import usage_statistics
 from sessiondb.where import How, Where
 
 if TYPE_CHECKING:
-    from sessiondb.store import Store
+    pass
 
 Leaf = Literal["last", "saved", "latest-message"]
 
@@ -120,7 +121,7 @@ class SessionManager:
         return cls._open(where, recent[0], folder) if recent else cls._create(where, folder)
 
     @classmethod
-    def fork_from(cls, source: AnyPath, cwd: AnyPath, **how: Unpack[How]) -> SessionManager:
+    def fork_from(cls, source: AnyPath | SessionInfo, cwd: AnyPath, **how: Unpack[How]) -> SessionManager:
         """A new session for `cwd` with all entries of another, migrated, written at once.
 
         `parentSession` is the source's path (pi) or id (xcsh; in a database always). The title goes along in xcsh.
@@ -128,7 +129,7 @@ class SessionManager:
         """
         where = Where.given(**how)
         own = where.new_dialect
-        parent, session_header, entries = _fork_source(where, os.fspath(source))
+        parent, session_header, entries = _fork_source(where, source)
         forms.require_dialect(own, "fork_from", "xcsh", "pi")
         new_ids = where.ids(own)
         titles = {} if own == "pi" else _titles(session_header)
@@ -210,12 +211,12 @@ class SessionManager:
         An invalid file that is not empty is copied to `<name>.invalid-<time>` before a fresh session is put there; a
         missing one is made when the gate opens.
         """
-        if self._where.store is None:
-            other = self._at_path(self._where, os.path.abspath(path_or_ref), self._cwd)  # noqa: PTH100
+        where = replace(self._where, unmarked=self._dialect)
+        if where.store is None:
+            other = self._at_path(where, str(absolute(path_or_ref)), self._cwd)
         else:
-            other = self._open(self._where, path_or_ref, self._cwd)
-        with suppress(SessionWriteError):
-            self._home.close()
+            other = self._open(where, path_or_ref, self._cwd)
+        self._leave(self._home)
         self.__dict__.update(other.__dict__)
 
     def create_branched_session(self, leaf_id: str | Unset | None = UNSET) -> str | None:
@@ -226,7 +227,7 @@ class SessionManager:
         """
         path = self.get_branch(leaf_id)
         if not path:
-            raise EntryNotFoundError("undefined" if leaf_id is UNSET else "null" if leaf_id is None else str(leaf_id))
+            raise EntryNotFoundError(leaf_id)
         labels = self._home.tree.labels()
         header = _new_header(self._where, self._dialect, self._cwd, parent_session=self._home.location or UNSET)
         if self._dialect == "omp":
@@ -258,7 +259,7 @@ class SessionManager:
         header = {**self._home.header, "cwd": folder}
         if isinstance(self._home, FileHome):
             old = self._home.path
-            target = self._where.agent_folder(folder, self._dialect)
+            target = self._where.cwd_folder(folder, self._dialect)
             self._home.move(os.path.join(target, os.path.basename(old)), target, header)  # noqa: PTH118, PTH119
         else:
             self._revise("move_to", header)
@@ -267,10 +268,22 @@ class SessionManager:
 
     def _switch(self, header: Entry, entries: Iterable[Any], *, write: bool) -> None:
         old = self._home
-        self._home = old.beside(header, entries, title_slot=_title_slot(self._dialect, header))
-        self._begin(write=write)
-        with suppress(SessionWriteError):  # raised before, and logged; it ends with the session it befell
-            old.close()
+        new = old.beside(header, entries, title_slot=_title_slot(self._dialect, header))
+        if write:
+            new.write_held()  # should this fail, the manager is where it was
+        self._home = new
+        self._begin(write=False)
+        self._leave(old)
+
+    @staticmethod
+    def _leave(home: Home) -> None:
+        """Give a session up for another one. What goes wrong is logged and ends with it."""
+        try:
+            with suppress(SessionWriteError):
+                home.flush()
+        finally:
+            with suppress(SessionWriteError):
+                home.close()
 
     def _label_again(self, parent_id: str | None, target: str, label: Label, taken: set[str]) -> Entry:
         label_id = self._ids.entry(lambda entry_id: entry_id in taken)
@@ -329,6 +342,8 @@ class SessionManager:
         attribution: str | Unset = UNSET,
     ) -> str:  # fmt: skip
         """Append an extension's message, part of the context. `attribution` is "agent" unless given; pi has none."""
+        if self._dialect != "omp" and UNSET in (custom_type, content, display):  # omp has defaults
+            raise TypeError("append_custom_message_entry needs custom_type, content and display")
         fields = forms.custom_message(self._dialect, custom_type, content, display, details, attribution)
         return self._append("custom_message", fields)
 
@@ -394,27 +409,31 @@ class SessionManager:
 
     def _append_off_leaf(self, kind: str, fields: dict[str, Any], parent_id: str | Unset | None) -> str:
         leaf_id = self._leaf_id
-        if parent_id is not UNSET:
-            if parent_id is not None:
-                self._require_entry(parent_id)
-            self._leaf_id = parent_id
+        if isinstance(parent_id, str):
+            self._require_entry(parent_id)
         try:
-            return self._append(kind, fields)
+            return self._append(kind, fields, leaf_id if parent_id is UNSET else parent_id)
         finally:
             self._leaf_id = leaf_id
 
-    def _append(self, kind: str, fields: dict[str, Any]) -> str:
+    def _append(self, kind: str, fields: dict[str, Any], parent_id: str | Unset | None = UNSET) -> str:
         tree = self._home.tree
         entry_id = self._ids.entry(lambda candidate: candidate in tree)
-        return self._take(forms.entry(kind, entry_id, self._leaf_id, self._timestamp(), fields))
+        parent = self._leaf_id if parent_id is UNSET else parent_id
+        return self._take(forms.entry(kind, entry_id, parent, self._timestamp(), fields))
 
     def _take(self, entry: Entry) -> str:
+        """Let an entry become the leaf, in memory and, when the gate is open, where the session lives.
+
+        An entry that cannot be encoded changes nothing; one that a file does not take is in memory all the same.
+        """
         entry_id: str = entry["id"]
         if self._gate_open:
             try:
                 self._home.append(entry)
-            except SessionWriteError:  # a file's: the entry is in memory
-                self._leaf_id = entry_id
+            except SessionWriteError:
+                if entry_id in self._home.tree:
+                    self._leaf_id, self._holds_entries = entry_id, True
                 raise
         else:
             encode_entry(entry)  # what cannot be written must not wait for its turn
@@ -425,7 +444,7 @@ class SessionManager:
         return entry_id
 
     def _open_gate_when_due(self) -> None:
-        if self._holds_entries and self._home.tree.has_assistant():
+        if self._holds_entries and not self._gate_open and self._home.tree.has_assistant():
             self.ensure_on_disk()
 
     def _require_entry(self, entry_id: str) -> None:
@@ -452,9 +471,8 @@ class SessionManager:
         """Move the leaf (None: before the first entry) and append a summary of what was left. The new entry's id."""
         if entry_id is not None:
             self._require_entry(entry_id)
-        self._leaf_id = entry_id
         fields = forms.branch_summary(self._dialect, entry_id, summary, details, from_extension)
-        return self._append("branch_summary", fields)
+        return self._append("branch_summary", fields, entry_id)
 
     def _set_leaf(self, entry_id: str | None) -> None:
         self._leaf_id = entry_id
@@ -501,19 +519,26 @@ class SessionManager:
         """Give a tool call other arguments, in memory and by one atomic rewrite; False when there is no such call."""
         found: Entry | None = None
         for entry in self._home.tree.usage_entries():
-            if any(call.get("id") == tool_call_id for call in tool_calls(entry["message"])):
+            if calls_of(entry["message"], tool_call_id):
                 found = entry
         if found is None:
             return False
-        changed = copy.deepcopy(found)
-        for call in tool_calls(changed["message"]):
-            if call.get("id") == tool_call_id:
-                call["arguments"] = arguments
+        message = found["message"]
+        content = [
+            {**block, "arguments": arguments} if block in calls_of(message, tool_call_id) else block
+            for block in message["content"]
+        ]
+        changed = {**found, "message": {**message, "content": content}}
         self._revise("rewrite_tool_call_arguments", self._home.header, [changed])
         return True
 
     def _revise(self, call: str, header: Entry, changed: Iterable[Entry] = ()) -> None:
         forms.require_dialect(self._dialect, call, "xcsh", "pi")
+        changed = list(changed)
+        for entry in changed:
+            self._require_entry(entry["id"])
+        for value in (header, *changed):
+            encode_entry(value)  # what cannot be written changes nothing
         self._home.revise(header, changed)
         if self._gate_open:
             self._home.rewrite()
@@ -649,7 +674,7 @@ class SessionManager:
         """
         if path is None:
             path = f"session-{self._timestamp().replace(':', '-').replace('.', '-')}.jsonl"
-        target = os.path.abspath(path)  # noqa: PTH100
+        target = str(absolute(path))
         if os.path.lexists(target) and not force:
             raise ExportExistsError(Path(target))
         header = forms.header(self.get_session_id(), self._timestamp(), self._cwd)
@@ -663,24 +688,30 @@ class SessionManager:
 
     @staticmethod
     def list(
-        cwd: AnyPath, *, session_dir: AnyPath | None = None,
-        store: Store | None = None, dialect: str | None = None, agent_dir: AnyPath | None = None,
+        cwd: AnyPath, session_dir: AnyPath | None = None, *, store: Store | None = None, dialect: str | None = None,
+        agent_dir: AnyPath | None = None, storage: SessionStorage | None = None,
     ) -> Sequence[Any]:  # fmt: skip
-        """The sessions of a working directory, as the dialect's client lists them; of a store, its SessionInfos."""
+        """The sessions of a working directory, as the dialect's client lists them; of a store, its SessionInfos.
+
+        A file that cannot be listed is named in a SessionDBWarning.
+        """
         if store is not None:
             return store.sessions(cwd=os.fspath(cwd))
-        where = Where.given(dialect=dialect)
-        return _listed(list_sessions(os.fspath(cwd), session_dir, dialect=where.new_dialect, agent_dir=agent_dir))
+        where = Where.given(dialect=dialect, agent_dir=agent_dir, storage=storage)
+        found = list_sessions(
+            os.fspath(cwd), session_dir, dialect=where.new_dialect, agent_dir=where.agent_dir, storage=where.files
+        )  # fmt: skip
+        return _listed(found)
 
     @staticmethod
     def list_all(
         *, store: Store | None = None, dialect: str | None = None, agent_dir: AnyPath | None = None
     ) -> Sequence[Any]:  # fmt: skip
-        """The sessions of all working directories."""
+        """The sessions of all working directories; see `list`."""
         if store is not None:
             return store.sessions()
-        where = Where.given(dialect=dialect)
-        return _listed(list_all_sessions(dialect=where.new_dialect, agent_dir=agent_dir))
+        where = Where.given(dialect=dialect, agent_dir=agent_dir)
+        return _listed(list_all_sessions(dialect=where.new_dialect, agent_dir=where.agent_dir))
 
 
 def _or_process_cwd(cwd: str | None) -> str:
@@ -711,7 +742,7 @@ def _path_of(where: Where, ref: AnyPath, cwd: str | None) -> str:
     text = os.fspath(ref)
     looks_like_path = not isinstance(ref, str) or "/" in text or "\\" in text or text.endswith(".jsonl")
     if looks_like_path or where.exists(text):
-        return os.path.abspath(text)  # noqa: PTH100
+        return str(absolute(text))
     return where.resolve_file(text, _or_process_cwd(cwd))
 
 
@@ -720,23 +751,27 @@ def _dialect_of_folder(path: str) -> Dialect:
     return AGENT_FOLDERS.get(agent_folder(Path(path)) or "", "xcsh")
 
 
-def _fork_source(where: Where, source: str) -> tuple[str, Entry, EntryList]:
+def _fork_source(where: Where, source: AnyPath | SessionInfo) -> tuple[str, Entry, EntryList]:
     """What the new session names as its parent, the source's header, its entries."""
+    named = source.id if isinstance(source, SessionInfo) else os.fspath(source)
     if where.store is not None:
         with suppress(SessionNotFoundError):
             info = where.store.session(source)
             header, entries = where.store.header(info), where.store.entries(info)
             if header is None and not entries:
-                raise ForkSourceError(source)
+                raise ForkSourceError(named)
             if where.new_dialect == "pi":  # has no blobs; the others' lines go on referring to those of the store
-                entries = [restored(entry, where.store) for entry in entries]
+                entries = [restored(entry, where.store.blobs, named) for entry in entries]
             return info.id, header or {}, entries
     files = replace(where, store=None, dialect=None)
-    home = files.read_file(os.path.abspath(source))  # noqa: PTH100
-    if home is None or home.header is None:
-        raise ForkSourceError(source)
-    parent = source if where.store is None and where.new_dialect == "pi" else home.header["id"]
-    return parent, home.header, home.entries
+    try:
+        session = files.read_file(str(absolute(named)))
+    except OSError as error:
+        raise ForkSourceError(named) from error
+    if session is None or session.header is None:
+        raise ForkSourceError(named)
+    parent = named if where.store is None and where.new_dialect == "pi" else session.header["id"]
+    return parent, session.header, session.entries
 
 
 def _listed(found: SessionList) -> Sequence[FileSessionInfo]:

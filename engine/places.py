@@ -12,6 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from sessiondb.files import absolute
+
 UNSAFE_IN_ID = re.compile(r"[^A-Za-z0-9._-]")
 LONGEST_NAME: Final = 200
 """Bytes of a file name we make; file systems take 255, and endings are still to come."""
@@ -23,7 +25,7 @@ LONGEST_FOLDER_NAME: Final = 255
 def agent_dir_of(dialect: str, given: str | os.PathLike[str] | None = None) -> Path:
     """The agent's folder: the one given, else $PI_CODING_AGENT_DIR (for every client of the family), else in home."""
     named = given or os.environ.get("PI_CODING_AGENT_DIR")
-    return Path(named).expanduser() if named else Path.home() / f".{dialect}" / "agent"
+    return absolute(named) if named else Path.home() / f".{dialect}" / "agent"
 
 
 def session_dir_for(cwd: str, dialect: str, agent_dir: Path) -> Path:
@@ -83,7 +85,7 @@ def real_path(path: str) -> str:
     path = path.replace("\0", "-")
     try:
         return os.path.realpath(path, strict=True)
-    except OSError:
+    except (OSError, ValueError):  # a name that no file can have is a ValueError
         return _resolved(path)
 
 

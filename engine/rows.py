@@ -105,6 +105,12 @@ WHERE pk BETWEEN :first AND :last
 ORDER BY pk
 """
 
+SELECT_PLACE_OF_ID = """
+SELECT pk, depth FROM entry
+WHERE session_pk = :session_pk AND entry_id = :id
+ORDER BY pk DESC LIMIT 1
+"""
+
 DELETE_SESSION = "DELETE FROM session WHERE pk = :pk"
 DELETE_ENTRIES = "DELETE FROM entry WHERE pk BETWEEN :first AND :last"
 DELETE_LINE = "DELETE FROM line WHERE pk = ?"

@@ -12,9 +12,10 @@ import orjson
 
 from sessiondb.connection import as_column, select, select_value
 from sessiondb.errors import AmbiguousSessionError, SessionNotFoundError
+from sessiondb.files import absolute
 from sessiondb.jsonl import format_time
 from sessiondb.metadata import Dialect
-from sessiondb.sources import absolute, to_column
+from sessiondb.sources import to_column
 
 COLUMNS: Final = """
   s.pk, s.id, s.dialect, s.dialect_reason, s.version, s.cwd, s.title, s.first_message, s.parent_session, s.created_ms,

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import binascii
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from sessiondb.blobs import Blobs, is_digest
+from sessiondb.errors import SessionDBWarning
 from sessiondb.jsonl import UNSET
 
 LONGEST_STRING: Final = 500_000
@@ -78,6 +80,15 @@ def from_disk(entry: Any, blobs: Blobs, *, on_missing: Callable[[str], None]) ->
     is, and `on_missing` gets its digest; what is not followed by 64 lower-case hex digits is no reference.
     """
     return _rewritten(entry, partial(_restored, blobs, on_missing), lambda _: None)
+
+
+def restored(entry: Any, blobs: Blobs, where: str) -> Any:
+    """As `from_disk`; a blob that is missing is a SessionDBWarning. Values that are no objects stay what they are."""
+
+    def warn(digest: str) -> None:
+        warnings.warn(f"{where}: the blob {digest} is missing; its reference stays", SessionDBWarning, stacklevel=2)
+
+    return from_disk(entry, blobs, on_missing=warn) if type(entry) is dict else entry
 
 
 def decode_base64(text: str) -> bytes:

@@ -153,12 +153,6 @@ class Sources:
         return [Source(from_column(path), *rest) for path, *rest in select(self._db, query, keys)]
 
 
-def absolute(path: str | os.PathLike[str]) -> Path:
-    """The path as sources are named: absolute and normal, `~` expanded, links in it kept as they are."""
-    # expanduser: Path's raises for ~somebody who is not here, and a file may well have that name
-    return Path(os.path.abspath(os.path.expanduser(path)))  # noqa: PTH100, PTH111 - Path.resolve() would follow links
-
-
 def to_column(path: Path) -> str | bytes:
     """A path as text, or as its bytes when they are no UTF-8."""
     raw = os.fsencode(path)

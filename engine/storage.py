@@ -36,7 +36,7 @@ class SessionStorageWriter(Protocol):
     """Adds lines to one file, in the order of the calls. The file is the one that was opened, also after a rename."""
 
     def write_line(self, line: str | bytes, /) -> None:
-        """Write the line, given without its newline, and a newline. The operating system has it on return.
+        """Write the line and its newline, given or not. The operating system has it on return.
 
         Raises the first error of the writer, now and at every later call: half a line may stand at the end of the
         file, and nothing may be added to that. ValueError, which is not remembered, when the line has a newline in it.
@@ -157,10 +157,10 @@ def decode_prefix(raw: bytes, max_bytes: int) -> str:
 
 
 def terminated(line: str | bytes) -> bytes:
-    """The bytes of a line that is given without its newline, and the newline. ValueError when one is in it."""
-    raw = line if isinstance(line, bytes) else encode_text(line)
+    """The bytes of a line and its newline, whether it was given with that or without. ValueError for another inside."""
+    raw = (line if isinstance(line, bytes) else encode_text(line)).removesuffix(b"\n")
     if b"\n" in raw:
-        raise ValueError("a line has no newline in it; the writer adds the one behind it")
+        raise ValueError("a line has no newline in it but the one at its end")
     return raw + b"\n"
 
 

@@ -17,28 +17,29 @@ from sessiondb import exporter, sessions
 from sessiondb.blobs import BlobStore
 from sessiondb.check import find_problems
 from sessiondb.connection import default_path, open_database, select
-from sessiondb.context import ContextReport, context_of_path, context_report
-from sessiondb.database_home import restored
 from sessiondb.discovery import agent_roots, find
 from sessiondb.entries import read_entries, read_header, read_raw_entry
 from sessiondb.errors import EntryNotFoundError, ReadOnlyError, sqlite_errors
-from sessiondb.homes import last_id
+from sessiondb.files import absolute
 from sessiondb.importer import Options, import_found
 from sessiondb.jsonl import UNSET, Unset
-from sessiondb.later_branch import LaterBranch, find_later_branch
 from sessiondb.metadata import require_dialect
 from sessiondb.query import Result, run_query
 from sessiondb.report import ImportReport, OnProgress
 from sessiondb.rows import remove_abandoned
 from sessiondb.sessions import Filter, SessionInfo
-from sessiondb.sources import Sources, absolute
-from sessiondb.stored_tree import StoredTree
+from sessiondb.sources import Sources
 from sessiondb.tree import Entry, TreeNode, build_tree
 from sessiondb.upgrade import require_current
 from sessiondb.verify import Verdict, verify_session
 
+# What a live session needs is imported where it is asked for: `ls` starts sooner without.
 if TYPE_CHECKING:
     from sqlalchemy import Engine
+
+    from sessiondb.context import ContextReport
+    from sessiondb.later_branch import LaterBranch
+    from sessiondb.stored_tree import StoredTree
 
 SELECT_FAULTS = "SELECT line, offset, kind, message FROM fault WHERE session_pk = :pk ORDER BY line, offset, pk"
 
@@ -215,30 +216,42 @@ class Store:
 
         EntryNotFoundError for an id that the session does not have.
         """
-        tree = StoredTree(self.connection, self.session(session).pk)
+        tree = self._tree(self.session(session))
         with self._errors():
             leaf_id = _leaf_of(tree, leaf)
             return [] if leaf_id is None else tree.path(leaf_id)
 
     def context(self, session: SessionRef, leaf: str | Unset | None = UNSET) -> dict[str, Any]:
         """What goes to the model from `leaf` (as in `path`), images put back; costs what the live window costs."""
+        from sessiondb.context import context_of_path
+        from sessiondb.size_control import restored
+
         info = self.session(session)
-        tree = StoredTree(self.connection, info.pk)
+        tree = self._tree(info)
         with self._errors():
             leaf_id = _leaf_of(tree, leaf)
             above, path = ([], []) if leaf_id is None else tree.window(leaf_id)
-            whole = [restored(entry, self) for entry in path]
+            whole = [restored(entry, self.blobs, f"session {info.id}") for entry in path]
         return context_of_path(whole, above=above, dialect=info.dialect)
 
     def context_report(self, session: SessionRef, leaf: str | Unset | None = UNSET) -> ContextReport:
         """What keeps the context at `leaf` from being whole: open tool calls, entries that cannot be reached."""
+        from sessiondb.context import context_report
+
         info = self.session(session)
-        tree = StoredTree(self.connection, info.pk)
+        tree = self._tree(info)
         with self._errors():
             return context_report(tree.entries(), _leaf_of(tree, leaf), dialect=info.dialect)
 
+    def _tree(self, info: SessionInfo) -> StoredTree:
+        from sessiondb.stored_tree import StoredTree
+
+        return StoredTree(self.connection, info.pk)
+
     def later_branch(self, session: SessionRef) -> LaterBranch | None:
         """The branch that has later messages than the one the last entry is on; None when there is none."""
+        from sessiondb.later_branch import find_later_branch
+
         info = self.session(session)
         with self._errors():
             return find_later_branch(self.connection, info.pk)
@@ -325,7 +338,8 @@ class Store:
 
 def _leaf_of(tree: StoredTree, leaf: str | Unset | None) -> str | None:
     if leaf is UNSET:
-        return last_id(tree)
+        last = tree.last()
+        return None if last is None else str(last["id"])
     if leaf is not None and leaf not in tree:
         raise EntryNotFoundError(leaf)
     return leaf

@@ -13,7 +13,7 @@ from sessiondb.entries import is_current, numbered_entries, read_entries, with_i
 from sessiondb.garbage import no_cyclic_garbage
 from sessiondb.lines import read_slot
 from sessiondb.metadata import Dialect
-from sessiondb.rows import key_range, read_metadata
+from sessiondb.rows import SELECT_PLACE_OF_ID, key_range, read_metadata
 from sessiondb.tree import Entry, Label, Window, counts_usage, fold_label, role_of
 
 SELECT_BY_ID = """
@@ -28,12 +28,6 @@ SELECT e.pk, CAST(l.raw AS BLOB)
 FROM entry e CROSS JOIN line l ON l.pk = e.pk
 WHERE e.pk BETWEEN :first AND :last AND e.entry_id IS NOT NULL
 ORDER BY e.pk DESC LIMIT 1
-"""
-
-SELECT_PLACE_OF_ID = """
-SELECT pk, depth FROM entry
-WHERE session_pk = :session_pk AND entry_id = :id
-ORDER BY pk DESC LIMIT 1
 """
 
 SELECT_IDS = "SELECT entry_id, parent_id FROM entry WHERE pk = :pk"

@@ -24,3 +24,8 @@ def answered_ids(messages: Iterable[Any]) -> set[str | None]:
 def message_role(message: Any) -> Any:
     """The role, whatever it is; None for what is no object."""
     return message.get("role") if type(message) is dict else None
+
+
+def calls_of(message: Any, tool_call_id: str) -> list[dict[str, Any]]:
+    """The blocks of the message that make the tool call of that id."""
+    return [block for block in tool_calls(message) if block.get("id") == tool_call_id]

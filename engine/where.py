@@ -9,12 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
-from sessiondb.blobs import FileBlobs
 from sessiondb.breadcrumbs import read_breadcrumb
 from sessiondb.database_home import new_database_home
 from sessiondb.discovery import agent_folder, id_from_name
+from sessiondb.errors import SessionNotFoundError
+from sessiondb.file_blobs import FileBlobs
 from sessiondb.file_home import FileHome, new_file_home, open_file_home, put_aside, read_file_session
 from sessiondb.file_storage import FileSessionStorage
+from sessiondb.files import absolute
 from sessiondb.homes import Home, MemoryHome
 from sessiondb.ids import Ids, system_clock
 from sessiondb.metadata import Dialect, Metadata, require_dialect
@@ -67,10 +69,13 @@ class Where:
     make_id: Callable[[str], str] | None = None
     durable: bool = True
     in_memory: bool = False
+    unmarked: Dialect | None = None  # what a file is taken for whose lines and folder do not tell
 
     @classmethod
     def given(cls, **how: Unpack[How]) -> Where:
-        """From what a caller gave; ValueError for what does not fit together."""
+        """From what a caller gave; ValueError for what does not fit together, TypeError for what is not known."""
+        if unknown := sorted(how.keys() - How.__annotations__.keys()):
+            raise TypeError(f"no such argument: {', '.join(unknown)}; there are {', '.join(How.__annotations__)}")
         store, session_dir, storage = how.get("store"), how.get("session_dir"), how.get("storage")
         durability, agent_dir = how.get("durability", "full"), how.get("agent_dir")
         if durability not in ("full", "normal"):
@@ -81,8 +86,8 @@ class Where:
             dialect=require_dialect(how.get("dialect")),
             store=store,
             storage=storage or FileSessionStorage(),
-            session_dir=None if session_dir is None else os.path.abspath(session_dir),  # noqa: PTH100
-            agent_dir=None if agent_dir is None else os.fspath(agent_dir),
+            session_dir=None if session_dir is None else str(absolute(session_dir)),
+            agent_dir=None if agent_dir is None else str(absolute(agent_dir)),
             clock=how.get("clock") or system_clock,
             make_id=how.get("ids"),
             durable=durability == "full",
@@ -121,50 +126,65 @@ class Where:
         folder = self.folder(header.get("cwd") or "", dialect)
         path = path or os.path.join(folder, file_name(header["id"], header["timestamp"]))  # noqa: PTH118
         return new_file_home(
-            path, folder, self._storage, self._file_blobs(dialect), header, entries, metadata,
+            path, folder, self.files, self._file_blobs(dialect), header, entries, metadata,
             title_slot=title_slot, durable=self.durable,
         )  # fmt: skip
 
     def recent_file(self, cwd: str) -> str | None:
         """The session file last used for this cwd: in this terminal (xcsh), else the one that was written last."""
         dialect = self.new_dialect
+        if dialect == "xcsh" and self.uses_file_system:
+            path = read_breadcrumb(self.agent_dir_for(dialect), cwd)
+            if path is not None:
+                return str(path)
         if self.session_dir is not None:
-            return find_most_recent_session(self.session_dir, self._storage)
-        if dialect == "xcsh" and (path := read_breadcrumb(self.agent_dir_for(dialect), cwd)) is not None:
-            return str(path)
-        return find_most_recent_for_cwd(cwd, dialect=dialect, agent_dir=self.agent_dir, storage=self._storage)
+            return find_most_recent_session(self.session_dir, self.files)
+        return find_most_recent_for_cwd(cwd, dialect=dialect, agent_dir=self.agent_dir, storage=self.files)
 
     @property
     def uses_file_system(self) -> bool:
         return isinstance(self.storage, FileSessionStorage)
 
     def exists(self, path: str) -> bool:
-        return self._storage.exists(path)
+        return self.files.exists(path)
 
-    def agent_folder(self, cwd: str, dialect: Dialect) -> str:
+    def cwd_folder(self, cwd: str, dialect: Dialect) -> str:
         """Where the sessions of this cwd are, whatever folder was asked for."""
         return str(session_dir_for(cwd, dialect, self.agent_dir_for(dialect)))
 
     def read_file(self, path: str) -> SessionLines | None:
         """The session in a file, migrated, images put back; nothing is written. None when there is none."""
-        if not self._storage.exists(path):
+        if not self.files.exists(path):
             return None
         metadata = self._metadata_of(path)
-        raw = encode_text(self._storage.read_text(path))
+        raw = encode_text(self.files.read_text(path))
         return read_file_session(raw, path, self._blobs_beside(path), metadata, self._new_entry_id)
 
-    def open_file(self, path: str) -> FileHome | None:
-        """The home of the session in a file; None when the file is missing or has no valid header first."""
-        if not self._storage.exists(path):
+    def open_file(self, path: str) -> Home | None:
+        """The home of the session in a file; None when the file is missing or has no valid header first.
+
+        In memory the session is read, and the file is left alone.
+        """
+        if not self.files.exists(path):
             return None
+        if self.in_memory:
+            session = self.read_file(path)
+            if session is None or session.header is None:
+                return None
+            return MemoryHome(session.header, session.entries, self._metadata_of(path))
         folder = self.session_dir or os.path.dirname(path)  # noqa: PTH120
         return open_file_home(
-            path, folder, self._storage, self._blobs_beside(path), self._metadata_of(path), durable=self.durable,
+            path, folder, self.files, self._blobs_beside(path), self._metadata_of(path), durable=self.durable,
             new_entry_id=self._new_entry_id,
         )  # fmt: skip
 
     def _metadata_of(self, path: str) -> Metadata:
-        return Metadata(id_from_name(Path(path)), self.dialect, agent_folder(Path(path)))
+        folder = agent_folder(Path(path))
+        if folder is None:
+            sessions = self.agent_dir_for(self.new_dialect) / "sessions"
+            here = self.new_dialect if Path(path).is_relative_to(sessions) else self.unmarked
+            folder = None if here is None else f".{here}"
+        return Metadata(id_from_name(Path(path)), self.dialect, folder)
 
     @property
     def _new_entry_id(self) -> Callable[[], str] | None:
@@ -176,30 +196,37 @@ class Where:
         A file that is there gets its header at once, as from the clients; one that is not, when the gate opens.
         """
         home = self.new(header, dialect=dialect, path=path)
-        assert isinstance(home, FileHome)
-        if self._storage.exists(path):
-            raw = encode_text(self._storage.read_text(path))
+        if isinstance(home, FileHome) and self.files.exists(path):
+            raw = encode_text(self.files.read_text(path))
             if raw:
-                put_aside(self._storage, path)
+                put_aside(self.files, path)
             home.note_file(raw, keeps_bytes=True)
             home.rewrite()
         return home
 
     def resolve_file(self, ref: str, cwd: str) -> str:
         """The path of the session file that `ref` names; SessionNotFoundError or AmbiguousSessionError."""
+        if not self.uses_file_system:
+            raise SessionNotFoundError(ref)
         return str(resolve_session_file(ref, cwd, self.session_dir, dialect=self.new_dialect, agent_dir=self.agent_dir))
 
     @property
-    def _storage(self) -> SessionStorage:
+    def files(self) -> SessionStorage:
+        """The storage of the session files."""
         assert self.storage is not None
         return self.storage
 
-    def _file_blobs(self, dialect: Dialect) -> FileBlobs:
-        return FileBlobs(self.agent_dir_for(dialect) / "blobs")
+    def _file_blobs(self, dialect: Dialect, *others: Path) -> FileBlobs:
+        return FileBlobs(self.agent_dir_for(dialect) / "blobs", *others, storage=self.files)
 
     def _blobs_beside(self, path: str) -> FileBlobs:
-        """The blobs of the agent whose sessions folder the file lies in, else those of the agent asked for."""
-        for parent in list(Path(path).parents)[:4]:
-            if (parent / "blobs").is_dir():
-                return FileBlobs(parent / "blobs")
-        return self._file_blobs(self.new_dialect)
+        """The blobs for a file: those of the agent in whose folder it lies, else of the one asked for.
+
+        Images are looked for in every folder beside that may have them.
+        """
+        beside = [parent / "blobs" for parent in list(Path(path).parents)[:4]]
+        own = Path(path).parent.parent.parent / "blobs"  # <agent>/sessions/<folder>/<file>
+        if self.files.exists(own) and own.with_name("sessions") in Path(path).parents:
+            return FileBlobs(own, *beside, storage=self.files)
+        dialect = self._metadata_of(path).dialect[0] if self.dialect is None else self.dialect
+        return self._file_blobs(dialect, *beside)

@@ -6,7 +6,11 @@ Schema of a line.
 
 from __future__ import annotations
 
-from .entries import *  # noqa: F403 - the list of names stands in entries.__all__ and nowhere else
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .entries import *  # noqa: F403 - the list of names stands in entries.__all__ and nowhere else
 
 REVISION = "0002"
 """The newest database revision this code knows; a test holds it equal to the newest file in migrations/versions."""
@@ -18,3 +22,12 @@ SLOT_BITS = 32
 """A line's key is its session's key shifted left by this, plus its slot (0, 1, 2 …) in the session."""
 
 LAST_SLOT = (1 << SLOT_BITS) - 1
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    entries = import_module(".entries", __name__)  # the store needs no types: they cost a command more than its query
+    if name in entries.__all__:
+        return getattr(entries, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

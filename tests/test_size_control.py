@@ -15,8 +15,10 @@ from typing import Any, Final
 import pytest
 
 from sessiondb import Store, size_control
-from sessiondb.blobs import Blobs, FileBlobs, MemoryBlobs
+from sessiondb.blobs import Blobs
+from sessiondb.file_blobs import FileBlobs
 from sessiondb.jsonl import UNSET, encode_entry
+from sessiondb.memory_storage import MemorySessionStorage
 from sessiondb.size_control import (
     LONGEST_STRING,
     NOTICE,
@@ -35,6 +37,11 @@ CANONICAL: Final = base64.b64encode(BYTES).decode()
 PADDED: Final = base64.b64encode(bytes(i % 251 for i in range(901))).decode()
 ONE: Final = f"blob:sha256:{sha(BYTES)}"
 EMOJI: Final = "\U0001f600"
+
+
+
+def blobs_in_memory() -> FileBlobs:
+    return FileBlobs(Path("/agent/blobs"), storage=MemorySessionStorage())
 
 
 def b64(content: bytes) -> str:
@@ -72,7 +79,7 @@ def restored(value: Any, blobs: Blobs) -> Any:
 
 
 def written(value: Any, blobs: Blobs | None = None) -> Any:
-    return for_disk(value, MemoryBlobs() if blobs is None else blobs, dialect="xcsh")
+    return for_disk(value, blobs_in_memory() if blobs is None else blobs, dialect="xcsh")
 
 
 def described(value: Any) -> Any:
@@ -124,7 +131,7 @@ INPUTS: Final[dict[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("row", RECORDED, ids=lambda row: row["case"])
 def test_a_message_is_written_and_read_as_the_client_does(row: dict[str, Any]) -> None:
-    given, blobs = INPUTS[row["case"]], MemoryBlobs()
+    given, blobs = INPUTS[row["case"]], blobs_in_memory()
     line = written(given, blobs)
     assert json.dumps(described(line)) == json.dumps(row["persisted"])
     for digest in row.get("new_blob_files", []):
@@ -224,7 +231,7 @@ ROUND_TRIPS: Final[list[Any]] = [
 
 @pytest.mark.parametrize("entry", ROUND_TRIPS)
 def test_an_image_is_moved_and_comes_back(entry: dict[str, Any], tmp_path: Path, store: Store) -> None:
-    homes: list[Blobs] = [MemoryBlobs(), FileBlobs(tmp_path / "blobs"), store.blobs]
+    homes: list[Blobs] = [blobs_in_memory(), FileBlobs(tmp_path / "blobs"), store.blobs]
     for blobs in homes:
         before = copy.deepcopy(entry)
         line = written(entry, blobs)
@@ -258,7 +265,7 @@ STAYS: Final[list[Any]] = [
 
 @pytest.mark.parametrize("entry", STAYS)
 def test_what_is_no_image_or_would_be_lost_stays_in_the_line(entry: dict[str, Any]) -> None:
-    blobs = MemoryBlobs()
+    blobs = blobs_in_memory()
     assert written(entry, blobs) is entry
     assert from_disk(entry, blobs, on_missing=lambda _: None) is entry
 
@@ -266,7 +273,7 @@ def test_what_is_no_image_or_would_be_lost_stays_in_the_line(entry: dict[str, An
 @pytest.mark.parametrize("dialect", ["pi", "omp"])
 def test_the_other_dialects_write_the_entry_itself(dialect: str) -> None:
     entry = {"content": [image(CANONICAL)], "a": "x" * 600_000, "partialJson": "{"}
-    assert for_disk(entry, MemoryBlobs(), dialect=dialect) is entry
+    assert for_disk(entry, blobs_in_memory(), dialect=dialect) is entry
     assert not needs_control(encode_entry(entry), dialect=dialect)
 
 
@@ -284,7 +291,7 @@ OMP_PLACES: Final[list[Callable[[str], dict[str, Any]]]] = [
 
 @pytest.mark.parametrize("place", OMP_PLACES, ids=["images", "images by media type", "generated"])
 def test_images_in_omp_s_places_come_back_and_are_never_cut(place: Callable[[str], dict[str, Any]]) -> None:
-    blobs = MemoryBlobs()
+    blobs = blobs_in_memory()
     blobs.put(BYTES)
     assert restored(place(ONE), blobs) == place(CANONICAL)
     large = place(b64(b"x" * 900_000))
@@ -305,7 +312,7 @@ def test_images_in_omp_s_places_come_back_and_are_never_cut(place: Callable[[str
     ids=["lines", "no padding", "half of it", "newline behind", "URL-safe"],
 )
 def test_base64_comes_back_in_its_canonical_form(data: str, canonical: str) -> None:
-    blobs = MemoryBlobs()
+    blobs = blobs_in_memory()
     line = written({"content": [image(data)]}, blobs)
     assert len(encode_entry(line)) < 150
     assert restored(line, blobs) == {"content": [image(canonical)]}
@@ -357,7 +364,7 @@ def test_base64_is_decoded_as_node_does(text: str, expected: str) -> None:
     ids=["texts", "blocks", "in the image", "no list", "other keys", "no image", "near", "no digest", "no digest, 2"],
 )
 def test_text_that_looks_like_a_reference_stays_text(entry: dict[str, Any]) -> None:
-    blobs = MemoryBlobs()
+    blobs = blobs_in_memory()
     blobs.put(BYTES)
     assert restored(entry, blobs) is entry
 
@@ -375,14 +382,14 @@ def test_a_missing_blob_leaves_its_reference_and_is_named(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("content", [BYTES, b"\xff\xfe", b"https://x/y.png"], ids=["picture", "no UTF-8", "other URL"])
 def test_a_url_s_blob_that_is_no_image_url_counts_as_missing(content: bytes) -> None:
-    blobs, missing = MemoryBlobs(), list[str]()
+    blobs, missing = blobs_in_memory(), list[str]()
     entry = {"image_url": f"blob:sha256:{blobs.put(content)}"}
     assert from_disk(entry, blobs, on_missing=missing.append) is entry
     assert missing == [sha(content)]
 
 
 def test_only_the_changed_path_is_copied() -> None:
-    blobs = MemoryBlobs()
+    blobs = blobs_in_memory()
     entry: dict[str, Any] = {
         "a": {"big": [1]},
         "message": {"usage": {}, "content": [{"type": "text"}, image(CANONICAL)]},
@@ -405,7 +412,7 @@ def nested(value: Any, levels: int) -> Any:
 
 
 def test_no_depth_is_too_deep() -> None:
-    blobs = MemoryBlobs()
+    blobs = blobs_in_memory()
     entry = nested([image(CANONICAL), {"partialJson": 1}, "x" * 500_001], 5_000)
     line = written(entry, blobs)
     assert encode_entry(line) == encode_entry(nested([image(ONE), {}, "x" * KEPT + NOTICE], 5_000))
@@ -463,7 +470,7 @@ def test_needs_control_misses_nothing_and_memory_is_never_touched(monkeypatch: p
         value = random_value(rng, 4)
         if value is UNSET:
             continue
-        before, raw, blobs = all_ids(value), encode_entry(value), MemoryBlobs()
+        before, raw, blobs = all_ids(value), encode_entry(value), blobs_in_memory()
         line = written(value, blobs)
         assert line is value or needs_control(raw), raw[:500]
         assert (line is value) == (encode_entry(line) == raw)

@@ -161,7 +161,7 @@ def test_a_writer_that_does_not_append_begins_anew(place: Place) -> None:
 
 def test_a_line_with_a_newline_in_it_is_refused_and_the_writer_goes_on(place: Place) -> None:
     writer = place.storage.open_writer(place.at("s.jsonl"))
-    for line in ("a\n", b"a\nb"):
+    for line in ("a\n\n", b"a\nb"):
         with pytest.raises(ValueError, match="newline"):
             writer.write_line(line)
     assert writer.get_error() is None

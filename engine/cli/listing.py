@@ -13,8 +13,8 @@ from sessiondb.cli.output import on_terminal, put, put_json, say, width
 from sessiondb.cli.printable import cut, one_line, printable, with_tilde
 from sessiondb.cli.table import Column, table
 from sessiondb.cli.times import full_time, parse_date, short_time
+from sessiondb.files import absolute
 from sessiondb.sessions import Filter, SessionInfo
-from sessiondb.sources import absolute
 
 TERMINAL_LIMIT: Final = 20
 SHORTEST_ID: Final = 8
