@@ -202,9 +202,13 @@ class live_transaction:  # noqa: N801 - used as a statement; a class, since it s
         self._durable = durable
 
     def __enter__(self) -> apsw.Connection:
-        if self._durable:
+        if self._durable:  # outside of transactions only
             self._db.execute("PRAGMA synchronous = FULL")
-        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+        except BaseException:
+            self._relax()
+            raise
         return self._db
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -214,8 +218,11 @@ class live_transaction:  # noqa: N801 - used as a statement; a class, since it s
         finally:
             if self._db.in_transaction:  # SQLite itself rolls back on some errors, a full disk among them
                 self._db.execute("ROLLBACK")
-            if self._durable:
-                self._db.execute("PRAGMA synchronous = NORMAL")
+            self._relax()
+
+    def _relax(self) -> None:
+        if self._durable:
+            self._db.execute("PRAGMA synchronous = NORMAL")
 
 
 def checkpoint(db: apsw.Connection) -> None:

@@ -21,11 +21,11 @@ WHERE e.pk BETWEEN :first AND :last
 ORDER BY e.pk
 """
 
-SELECT_FIRST_RAW = """
+SELECT_RAWS = """
 SELECT CAST(l.raw AS BLOB)
 FROM entry e CROSS JOIN line l ON l.pk = e.pk
 WHERE e.pk BETWEEN :first AND :last AND e.entry_id IS NOT NULL
-ORDER BY e.pk LIMIT 1
+ORDER BY e.pk
 """
 
 SELECT_RAW_BY_ENTRY_ID = """
@@ -81,14 +81,13 @@ def current_entries(db: apsw.Connection, session_pk: int) -> list[Any]:
 def is_current(db: apsw.Connection, session_pk: int) -> bool:
     """Whether each entry can be read without the others, because migration leaves them as they are.
 
-    False for a session without entries, and where the first one has no id: such entries may be of version 1 whatever
-    the header says, and whether they are only all of them tell.
+    False for a session none of whose entries has an id: they are of version 1 whatever the header says.
     """
     header = read_header(db, session_pk)
     if header is not None and any(migration_steps(header.get("version"))):
         return False
-    raw = select_value(db, SELECT_FIRST_RAW, key_range(session_pk))
-    return raw is not None and type(read_slot(raw).get("id")) is str
+    raws = select(db, SELECT_RAWS, key_range(session_pk))
+    return any(type(read_slot(raw).get("id")) is str for (raw,) in raws)  # as a rule the first one tells
 
 
 def with_id(entry: Entry, entry_id: str | None, parent_id: str | None) -> Entry:

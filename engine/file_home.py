@@ -23,7 +23,7 @@ from sessiondb.homes import NAMING_KEYS, fresh_metadata, last_id, note, with_cha
 from sessiondb.jsonl import encode_entry, header_with_slot, parse_title_slot, split_lines, strip_bom
 from sessiondb.metadata import Metadata, text_of
 from sessiondb.places import file_name
-from sessiondb.session_lines import SessionLines, read_session_lines
+from sessiondb.session_lines import SessionLines, encode_line, read_session_lines
 from sessiondb.storage import (
     SessionStorage,
     SessionStorageWriter,
@@ -97,7 +97,7 @@ class FileHome:
 
     def append(self, entry: Entry) -> None:
         self._raise_first_error()
-        encode_entry(entry)  # what cannot be written is no part of the session
+        encode_line(entry)  # what cannot be written is no part of the session
         self._look(entry)
         self._take(entry)
         self._write_lines([entry])
@@ -111,8 +111,11 @@ class FileHome:
         self._held = []
         self._write_all()
 
-    def set_title_slot(self, slot: bytes) -> None:
-        had_one, self._title_slot = self._title_slot is not None, slot
+    def take_back(self) -> bool:
+        return False  # what a file does not take is in memory all the same
+
+    def set_title_slot(self, slot: bytes, header: Entry) -> None:
+        had_one, self._title_slot, self.header = self._title_slot is not None, slot, header
         if self._content is None:
             return
         with self._first_error():
@@ -209,11 +212,11 @@ class FileHome:
     # -- writing -------------------------------------------------------------------------------------------------
 
     def _encode(self, value: Any) -> bytes:
-        raw = encode_entry(value)
+        raw = encode_line(value)
         if not size_control.needs_control(raw, dialect=self.dialect):
             return raw
         controlled = size_control.for_disk(value, self._blobs, dialect=self.dialect)
-        return raw if controlled is value else encode_entry(controlled)
+        return raw if controlled is value else encode_line(controlled)
 
     def _look(self, entry: Entry | None = None) -> None:
         """Look at the file before an append: raises when it is no longer the session's, or may not be written again."""

@@ -57,8 +57,11 @@ class Home(Protocol):
     def rewrite(self) -> None:
         """Write the whole session again, all or nothing."""
 
-    def set_title_slot(self, slot: bytes) -> None:
-        """Put a title slot of omp in place of the first line, or before it."""
+    def take_back(self) -> bool:
+        """Let go of the entry that was held last, since it could not be written; False where it stays in memory."""
+
+    def set_title_slot(self, slot: bytes, header: Entry) -> None:
+        """Put a title slot of omp in place of the first line, or before it; `header` is what it makes of the header."""
 
     def note_leaf(self, leaf_id: str | None) -> None:
         """Remember where the leaf is, where that can be remembered."""
@@ -107,8 +110,11 @@ class MemoryHome:
     def rewrite(self) -> None:
         pass
 
-    def set_title_slot(self, slot: bytes) -> None:
-        pass
+    def take_back(self) -> bool:
+        return False
+
+    def set_title_slot(self, slot: bytes, header: Entry) -> None:
+        self.header = header
 
     def note_leaf(self, leaf_id: str | None) -> None:
         pass

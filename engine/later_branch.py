@@ -14,7 +14,12 @@ from sessiondb.connection import select, select_value, snapshot
 from sessiondb.rows import key_range
 from sessiondb.stored_tree import SELECT_IS_ABOVE, SELECT_NEWEST_MESSAGE, StoredTree
 
-SELECT_LEAF = "SELECT leaf_pk FROM session WHERE pk = :session_pk"
+SELECT_LEAF = """
+SELECT pk FROM entry
+WHERE pk BETWEEN :first AND :last AND entry_id IS NOT NULL
+ORDER BY pk DESC LIMIT 1
+"""
+
 SELECT_DEPTH_AND_TIME = "SELECT depth, time_ms FROM entry WHERE pk = :pk"
 
 

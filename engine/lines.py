@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -43,8 +44,9 @@ DEPTH_SHIFT: Final = 32
 ONE_DEEPER: Final = 1 << DEPTH_SHIFT
 STATE_MASK: Final = ONE_DEEPER - 1
 ROOT_LEVEL: Final = 0
+UNKNOWN_STATE: Final = STATE_MASK
 """An entry's *level*: its depth in the upper bits, its *state* below: 1 + the slot of the nearest settings entry at or
-above it, 0 when there is none. One number, because one is made for each line."""
+above it, 0 when there is none, UNKNOWN_STATE when it was not looked for. One number: one is made for each line."""
 
 LineRow = tuple[int, bytes]
 """Key and bytes."""
@@ -83,6 +85,7 @@ class Place:
     offset: int = 0
     levels: Levels = field(default_factory=lambda: array("q"))
     slot_of: dict[str, int] = field(default_factory=dict)
+    find_state: Callable[[int], int] | None = None  # of a slot whose state is UNKNOWN_STATE
 
 
 class Indexer:
@@ -236,6 +239,7 @@ class Indexer:
             columns = _model_columns(value) if kind == "model_change" else NO_COLUMNS
             metadata.note_other(value, kind)
             if (is_settings := kind in SETTINGS) or kind == "compaction":
+                level = self._with_state(level, parent_pk)
                 above = level & STATE_MASK
                 state_pk = base + above - 1 if above else None
                 if is_settings:
@@ -250,6 +254,13 @@ class Indexer:
         if time_ms is not None:
             metadata.last_ms = time_ms
         return level
+
+    def _with_state(self, level: int, parent_pk: int | None) -> int:
+        """The level with its state known; it is looked for only where it was not kept."""
+        find_state = self.place.find_state
+        if level & STATE_MASK != UNKNOWN_STATE or find_state is None or parent_pk is None:
+            return level
+        return level - UNKNOWN_STATE + find_state(parent_pk - self._base)
 
     def _keep(self, raw: bytes, is_text: bool, level: int = ROOT_LEVEL) -> None:
         place = self.place

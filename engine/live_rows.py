@@ -8,7 +8,7 @@ from typing import Any, Final
 import apsw
 
 from sessiondb.connection import as_column, select, select_value
-from sessiondb.lines import DEPTH_SHIFT, Indexer, Place
+from sessiondb.lines import DEPTH_SHIFT, UNKNOWN_STATE, Indexer, Place
 from sessiondb.metadata import Dialect, Metadata
 from sessiondb.rows import SELECT_PLACE, SELECT_PLACE_OF_ID, add_blob_references, longest_line, write_rows
 from sessiondb.schema import LAST_SLOT, SLOT_BITS
@@ -17,8 +17,7 @@ from sessiondb.untangle import untangle
 
 SELECT_DEPTH = "SELECT depth FROM entry WHERE pk = :pk"
 
-# Up to the nearest entry that knows: a settings entry is it itself, a compaction has its key. ORDER BY depth walks the
-# one line of ancestors; LIMIT 1 stops there.
+# Up to the nearest entry that knows: a settings entry is it itself, a compaction has its key. The walk ends there.
 SELECT_STATE = """
 WITH RECURSIVE above (pk, parent_pk, type, state_pk) AS (
   SELECT pk, parent_pk, type, state_pk FROM entry WHERE pk = :pk
@@ -47,13 +46,16 @@ SELECT_SLOT = "SELECT CAST(raw AS BLOB) FROM line WHERE pk = :pk"
 UPDATE_EXTENDED = """
 UPDATE session SET
   dialect = ?, dialect_reason = ?, title = ?, first_message = ?, modified_ms = ?, message_count = ?, entry_count = ?,
-  line_count = ?, slot_count = ?, fault_count = ?, byte_count = ?, fold = ?, leaf_pk = ?
+  line_count = ?, slot_count = ?, fault_count = ?, byte_count = ?, fold = ?, leaf_pk = ?, pointer_pk = NULL
 WHERE pk = ?
 """
 
-SELECT_IS_AWAITED = """
-SELECT EXISTS (SELECT 1 FROM entry WHERE pk BETWEEN :first AND :last AND parent_id = :entry_id)
+SELECT_AWAITED = """
+SELECT DISTINCT parent_id FROM entry
+WHERE pk BETWEEN :first AND :last AND parent_pk IS NULL AND parent_id IS NOT NULL
 """
+
+SELECT_STORED_PLACE = "SELECT slot_count, byte_count, rewrites, fold FROM session WHERE pk = :pk"
 
 UPDATE_POINTER = """
 UPDATE session SET pointer_pk = coalesce(
@@ -68,32 +70,27 @@ FROM session s LEFT JOIN entry e ON e.pk = s.pointer_pk
 WHERE s.pk = :session_pk
 """
 
-CLEAR_POINTER = "UPDATE session SET pointer_pk = NULL WHERE pk = :session_pk"
+StoredPlace = tuple[int, int, int, str]
+"""Where a stored session ends: slots, bytes, how often it was rewritten, and its fold."""
 
-UPDATE_PARENT = "UPDATE session SET parent_pk = :parent_pk WHERE pk = :session_pk"
+
+def place_of(db: apsw.Connection, session_pk: int) -> StoredPlace | None:
+    """Where the stored session ends; any change of the session changes that. None when it is gone."""
+    return next(select(db, SELECT_STORED_PLACE, {"pk": session_pk}), None)
 
 
-def resume(db: apsw.Connection, session_pk: int) -> Indexer | None:
-    """An Indexer at the session's end that asks the database for what lies before it; None when the session is gone."""
-    found = next(select(db, SELECT_PLACE, {"pk": session_pk}), None)
-    if found is None:
-        return None
-    slot, line, offset, fold = found
-    place = Place(slot, line, offset, _Levels(db, session_pk, slot), _Slots(db, session_pk))
-    return Indexer(session_pk, Metadata.from_json(fold), place, max_line=longest_line(db))
+def resume(db: apsw.Connection, session_pk: int) -> Indexer:
+    """An Indexer at the end of a session that is there; it asks the database for what lies before."""
+    slot, line, offset, fold = next(select(db, SELECT_PLACE, {"pk": session_pk}))
+    levels, metadata = _Levels(db, session_pk, slot), Metadata.from_json(fold)
+    place = Place(slot, line, offset, levels, _Slots(db, session_pk, metadata), levels.find_state)
+    return Indexer(session_pk, metadata, place, max_line=longest_line(db))
 
 
 def note_absent(indexer: Indexer, entry_id: str | None) -> None:
     """Nobody has this id in the session as the indexer knows it: the next line that has it need not be looked for."""
     assert isinstance(indexer.place.slot_of, _Slots)
     indexer.place.slot_of.absent = entry_id
-
-
-def place_of(db: apsw.Connection, session_pk: int) -> tuple[int, int, str] | None:
-    """Where the stored session ends: its slots, bytes and fold, which no change of it leaves all as they are but one of
-    a line by one as long. None when it is gone."""
-    found = next(select(db, SELECT_PLACE, {"pk": session_pk}), None)
-    return None if found is None else (found[0], found[2], found[3])
 
 
 def end_last_line(db: apsw.Connection, indexer: Indexer) -> None:
@@ -109,62 +106,56 @@ def end_last_line(db: apsw.Connection, indexer: Indexer) -> None:
             indexer.place.offset += 1
 
 
-def extend_session(db: apsw.Connection, indexer: Indexer) -> tuple[int, int, str]:
+def extend_session(db: apsw.Connection, indexer: Indexer) -> StoredPlace | None:
     """Write the rows that the indexer derived from lines behind a stored session, and what they change of the whole.
 
-    Where the session ends then is returned, as by `place_of`.
+    The leaf pointer is at the last entry then. Returned is where the session ends, as by `place_of`; None when parents
+    changed further up, and the indexer is of no more use. ValueError when a line gave no entry to be found again.
     """
     rows = indexer.take_rows()
+    if len(rows.entries) != len(rows.text_lines) + len(rows.blob_lines):
+        raise ValueError("the line of an entry cannot be read back; it was not written")
     write_rows(db, rows)
-    pk = indexer.session_pk
-    if indexer.metadata.tangled and any(_is_awaited(db, pk, entry[2]) for entry in rows.entries):
+    slots = indexer.place.slot_of
+    assert isinstance(slots, _Slots)
+    untangles = any(entry[2] in slots.awaited for entry in rows.entries)
+    if untangles:
         untangle(db, indexer)
     add_blob_references(db, indexer)
     indexer.blobs.clear()  # those are noted
-    return indexer.place.slot, indexer.place.offset, _update(db, indexer)
+    _update(db, indexer)
+    return None if untangles else place_of(db, indexer.session_pk)
 
 
 def set_dialect(db: apsw.Connection, session_pk: int, dialect: Dialect) -> bool:
     """Give a stored session the dialect that was asked for now; False when it has it."""
     indexer = resume(db, session_pk)
-    if indexer is None or indexer.metadata.dialect_given == dialect:
+    if indexer.metadata.dialect_given == dialect:
         return False
     indexer.metadata.dialect_given = dialect
     _update(db, indexer)
     return True
 
 
-def _update(db: apsw.Connection, indexer: Indexer) -> str:
-    """Write what is known of the whole session; its fold is returned."""
+def _update(db: apsw.Connection, indexer: Indexer) -> None:
+    """Write what is known of the whole session."""
     metadata, place, pk = indexer.metadata, indexer.place, indexer.session_pk
     dialect, reason = metadata.dialect
-    leaf, fold = metadata.leaf_slot, metadata.to_json()
+    leaf = metadata.leaf_slot
     db.execute(
         UPDATE_EXTENDED,
         (
             dialect, reason, metadata.title, metadata.first_message, metadata.modified_ms, metadata.message_count,
-            metadata.entry_count, place.line, place.slot, metadata.fault_count, place.offset, fold,
+            metadata.entry_count, place.line, place.slot, metadata.fault_count, place.offset, metadata.to_json(),
             None if leaf is None else (pk << SLOT_BITS) + leaf, pk,
         ),
     )  # fmt: skip
-    return fold
-
-
-def _is_awaited(db: apsw.Connection, session_pk: int, entry_id: str) -> bool:
-    """Whether an entry that was an orphan names this id as its parent."""
-    first = session_pk << SLOT_BITS
-    keys = {"first": first, "last": first + LAST_SLOT, "entry_id": entry_id}
-    return bool(select_value(db, SELECT_IS_AWAITED, keys))
 
 
 def set_pointer(db: apsw.Connection, session_pk: int, leaf_id: str | None) -> None:
     """Remember where the leaf of the session is; None: before its first entry."""
-    db.execute(UPDATE_POINTER, {"session_pk": session_pk, "entry_id": leaf_id})
-
-
-def clear_pointer(db: apsw.Connection, session_pk: int) -> None:
-    """Let the leaf of the session be its last entry."""
-    db.execute(CLEAR_POINTER, {"session_pk": session_pk})
+    entry_id = None if leaf_id is None else as_column(leaf_id)
+    db.execute(UPDATE_POINTER, {"session_pk": session_pk, "entry_id": entry_id})
 
 
 def saved_pointer(db: apsw.Connection, session_pk: int) -> tuple[int | None, str | None]:
@@ -172,17 +163,15 @@ def saved_pointer(db: apsw.Connection, session_pk: int) -> tuple[int | None, str
     return next(select(db, SELECT_POINTER, {"session_pk": session_pk}), (None, None))
 
 
-def set_parent(db: apsw.Connection, session_pk: int, parent_pk: int) -> None:
-    """Link a session with the one it was made from."""
-    db.execute(UPDATE_PARENT, {"session_pk": session_pk, "parent_pk": parent_pk})
-
-
 class _Slots(dict[str, int]):
     """Slot of each entry id, the last of several; filled as it is asked."""
 
-    def __init__(self, db: apsw.Connection, session_pk: int) -> None:
+    def __init__(self, db: apsw.Connection, session_pk: int, metadata: Metadata) -> None:
         super().__init__()
         self._db, self._session_pk = db, session_pk
+        first = session_pk << SLOT_BITS
+        found = select(db, SELECT_AWAITED, {"first": first, "last": first + LAST_SLOT}) if metadata.tangled else ()
+        self.awaited = frozenset(parent_id for (parent_id,) in found)  # ids that orphans name as their parent
         self.absent: str | None = None  # an id that was looked for and is not there
 
     def get(self, entry_id: str, default: Any = None) -> Any:
@@ -210,11 +199,13 @@ class _Levels(dict[int, int]):
         self._end += 1
 
     def __missing__(self, slot: int) -> int:
-        pk = self._base + slot
-        depth = select_value(self._db, SELECT_DEPTH, {"pk": pk})
-        found = next(select(self._db, SELECT_STATE, {"pk": pk, "known": KNOWN}), None)
-        state_pk = None if found is None else found[2] if found[1] == "compaction" else found[0]
-        state = 0 if state_pk is None else state_pk - self._base + 1
-        level: int = (depth << DEPTH_SHIFT) + state
+        depth = select_value(self._db, SELECT_DEPTH, {"pk": self._base + slot})
+        level: int = (depth << DEPTH_SHIFT) + UNKNOWN_STATE  # only settings and compactions ask, seldom
         self[slot] = level
         return level
+
+    def find_state(self, slot: int) -> int:
+        """The state of a slot, found by walking up to an entry that knows."""
+        found = next(select(self._db, SELECT_STATE, {"pk": self._base + slot, "known": KNOWN}), None)
+        state_pk = None if found is None else found[2] if found[1] == "compaction" else found[0]
+        return 0 if state_pk is None else state_pk - self._base + 1

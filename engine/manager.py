@@ -24,6 +24,7 @@ from sessiondb.errors import (
     EntryNotFoundError,
     ExportExistsError,
     ForkSourceError,
+    SessionDBError,
     SessionDBWarning,
     SessionNotFoundError,
     SessionWriteError,
@@ -35,6 +36,7 @@ from sessiondb.homes import Home
 from sessiondb.jsonl import UNSET, Unset, encode_entry, encode_title_slot, format_time, strip_js
 from sessiondb.listed_files import FileSessionInfo, SessionList, list_all_sessions, list_sessions
 from sessiondb.metadata import AGENT_FOLDERS, Dialect
+from sessiondb.session_lines import encode_line
 from sessiondb.sessions import SessionInfo
 from sessiondb.size_control import restored
 from sessiondb.storage import AnyPath, SessionStorage, write_lines_atomically
@@ -44,7 +46,7 @@ from sessiondb.usage import usage_statistics
 from sessiondb.where import How, Where
 
 if TYPE_CHECKING:
-    pass
+    from sessiondb.store import Store
 
 Leaf = Literal["last", "saved", "latest-message"]
 
@@ -249,7 +251,7 @@ class SessionManager:
         )  # fmt: skip
         leaf_id = self._leaf_id
         self._switch(header, self._home.tree.entries(), write=self._gate_open)
-        self._leaf_id = leaf_id
+        self._set_leaf(leaf_id)
         return self._home.location
 
     def move_to(self, cwd: AnyPath) -> None:
@@ -414,7 +416,7 @@ class SessionManager:
         try:
             return self._append(kind, fields, leaf_id if parent_id is UNSET else parent_id)
         finally:
-            self._leaf_id = leaf_id
+            self._set_leaf(leaf_id)
 
     def _append(self, kind: str, fields: dict[str, Any], parent_id: str | Unset | None = UNSET) -> str:
         tree = self._home.tree
@@ -436,10 +438,16 @@ class SessionManager:
                     self._leaf_id, self._holds_entries = entry_id, True
                 raise
         else:
-            encode_entry(entry)  # what cannot be written must not wait for its turn
+            encode_line(entry)  # what cannot be written must not wait for its turn
+            before = self._leaf_id, self._holds_entries
             self._home.hold(entry)
             self._leaf_id, self._holds_entries = entry_id, True
-            self._open_gate_when_due()
+            try:
+                self._open_gate_when_due()
+            except SessionDBError:
+                if self._home.take_back():
+                    self._leaf_id, self._holds_entries = before
+                raise
         self._leaf_id = entry_id
         return entry_id
 
@@ -447,8 +455,8 @@ class SessionManager:
         if self._holds_entries and not self._gate_open and self._home.tree.has_assistant():
             self.ensure_on_disk()
 
-    def _require_entry(self, entry_id: str) -> None:
-        if entry_id not in self._home.tree:
+    def _require_entry(self, entry_id: Any) -> None:
+        if type(entry_id) is not str or entry_id not in self._home.tree:
             raise EntryNotFoundError(entry_id)
 
     def _timestamp(self) -> str:
@@ -506,8 +514,7 @@ class SessionManager:
         tree = self._home.tree
         entry_id = self._ids.entry(lambda candidate: candidate in tree)
         timestamp = self._timestamp()
-        self._home.set_title_slot(encode_title_slot(titled["title"], source, updated_at=timestamp))
-        self._home.revise(titled)
+        self._home.set_title_slot(encode_title_slot(titled["title"], source, updated_at=timestamp), titled)
         fields = forms.title_change(titled["title"], source, previous, trigger)
         self._take(forms.entry("title_change", entry_id, self._leaf_id, timestamp, fields))
 
@@ -536,7 +543,7 @@ class SessionManager:
         forms.require_dialect(self._dialect, call, "xcsh", "pi")
         changed = list(changed)
         for entry in changed:
-            self._require_entry(entry["id"])
+            self._require_entry(entry.get("id", UNSET))
         for value in (header, *changed):
             encode_entry(value)  # what cannot be written changes nothing
         self._home.revise(header, changed)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import apsw
 
-from sessiondb.connection import select, select_value, transaction
+from sessiondb.connection import as_column, select, select_value, transaction
 from sessiondb.errors import SessionNotFoundError
 from sessiondb.lineage import link_lineage, link_parents, naming
 from sessiondb.lines import DEPTH_SHIFT, ROOT_LEVEL, STATE_MASK, FaultRow, Indexer, Place, Rows, blob_references
@@ -93,7 +93,10 @@ SELECT_KEPT = "SELECT pk, raw FROM original WHERE pk BETWEEN :first AND :last OR
 
 INSERT_ORIGINAL = "INSERT OR IGNORE INTO original (pk, raw) VALUES (?, ?)"
 
-UPDATE_REWRITTEN = "UPDATE session SET original_slots = :original_slots, pointer_pk = :pointer_pk WHERE pk = :pk"
+UPDATE_REWRITTEN = """
+UPDATE session SET original_slots = :original_slots, pointer_pk = :pointer_pk, rewrites = rewrites + 1
+WHERE pk = :pk
+"""
 
 SELECT_ENTRY_ID = "SELECT entry_id FROM entry WHERE pk = :pk"
 
@@ -153,7 +156,7 @@ def stage_session(db: apsw.Connection, indexer: Indexer, now_ms: int) -> None:
         INSERT_SESSION,
         {
             "pk": indexer.session_pk,
-            "id_hint": metadata.id_hint,
+            "id_hint": as_column(metadata.id_hint),
             "dialect_given": metadata.dialect_given,
             "folder": metadata.folder,
             "imported_ms": now_ms,
@@ -351,7 +354,8 @@ def replace_lines(db: apsw.Connection, indexer: Indexer, new_lines: Iterable[byt
         indexer.add(line)
     derived = indexer.take_rows()
     pointed_at = select_value(db, SELECT_ENTRY_ID, {"pk": pointer_pk})
-    original_slots = _put_lines_by(db, pk, derived, imported_bytes, original_slots)
+    kept_slots = _put_lines_by(db, pk, derived, imported_bytes, original_slots)
+    original_slots = kept_slots if imported_bytes else None  # without an import there is no other form
     indexer.blobs |= kept_references(db, pk)
     _clear_what_lines_gave(db, pk)
     write_rows(db, derived)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sessiondb.jsonl import (
+    MAX_DEPTH,
     NOTHING,
     Fault,
     derived_entry_id,
@@ -63,6 +64,14 @@ class SessionLines:
     def _others_at(self, place: int) -> Iterator[bytes]:
         for other in self.others.get(place, ()):
             yield other if isinstance(other, bytes) else encode_entry(other)
+
+
+def encode_line(value: Any) -> bytes:
+    """The bytes of an entry's line, without a newline. TypeError for what is no JSON, or nests too deep to be read."""
+    raw = encode_entry(value)
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and isinstance(parse_line(raw), Fault):
+        raise TypeError(f"nested deeper than {MAX_DEPTH:,}: no reader would find it again")
+    return raw
 
 
 def read_session_lines(

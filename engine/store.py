@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
+from weakref import WeakSet
 
 import apsw
 
@@ -19,7 +20,7 @@ from sessiondb.check import find_problems
 from sessiondb.connection import default_path, open_database, select
 from sessiondb.discovery import agent_roots, find
 from sessiondb.entries import read_entries, read_header, read_raw_entry
-from sessiondb.errors import EntryNotFoundError, ReadOnlyError, sqlite_errors
+from sessiondb.errors import DatabaseUnavailableError, EntryNotFoundError, ReadOnlyError, sqlite_errors
 from sessiondb.files import absolute
 from sessiondb.importer import Options, import_found
 from sessiondb.jsonl import UNSET, Unset
@@ -55,7 +56,8 @@ class Store:
         self.read_only = read_only
         self._timeout = timeout
         self._local = threading.local()
-        self._open: list[apsw.Connection] = []
+        self._open: WeakSet[apsw.Connection] = WeakSet()  # a thread that ends closes its own
+        self._is_closed = False
         self._lock = threading.Lock()
 
     @classmethod
@@ -86,17 +88,20 @@ class Store:
         """This thread's connection, for the engine's own rooms."""
         db: apsw.Connection | None = getattr(self._local, "db", None)
         if db is None:
+            if self._is_closed:
+                raise DatabaseUnavailableError(f"{self.database} was closed; open the store again")
             db = open_database(self.database, read_only=self.read_only, timeout=self._timeout)
             db.create_scalar_function("casefold", _casefold, 1, deterministic=True)
             self._local.db = db
             with self._lock:
-                self._open.append(db)
+                self._open.add(db)
         return db
 
     def close(self) -> None:
         """Close every thread's connection. The store is of no use afterwards."""
         with self._lock:
-            waiting, self._open = self._open, []
+            waiting, self._open = list(self._open), WeakSet()
+            self._is_closed = True
         for db in waiting:
             db.close(True)
         self._local = threading.local()

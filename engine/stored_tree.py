@@ -224,7 +224,8 @@ class StoredTree:
                     below.add(entry_id)
                 if entry_id in below:
                     leaf = entry_id
-            return str(leaf)
+            entry = self.get(leaf)  # a column cannot hold every id
+            return None if entry is None else str(entry["id"])
 
     def __contains__(self, entry_id: str) -> bool:
         return self._place_of(entry_id) is not None

@@ -196,7 +196,7 @@ def path_to(leaf: Entry, by_id: Mapping[str, Entry], entries: Sequence[Any]) -> 
         seen.add(id(at))
         path.append(at)
         parent_id = at.get("parentId")
-        at = by_id.get(parent_id) if type(parent_id) is str else None
+        at = by_id.get(parent_id) if type(parent_id) is str and parent_id else None
     if at is not None:
         place = {id(entry): i for i, entry in enumerate(entries)}
         start = next(i for i, entry in enumerate(path) if entry is at)

@@ -59,7 +59,7 @@ def untangle(db: apsw.Connection, indexer: Indexer) -> list[FaultRow]:
     keys = {"first": first, "last": first + LAST_SLOT}
     links = list(select(db, SELECT_LINKS, keys))
     last_of = {entry_id: pk for pk, entry_id, *_ in links if entry_id is not None}
-    parents: dict[int, int | None] = {pk: last_of.get(parent) for pk, _, parent, *_ in links}
+    parents: dict[int, int | None] = {pk: last_of.get(parent) if parent else None for pk, _, parent, *_ in links}
     cut = list(closing_entries(parents))
     for pk in cut:
         parents[pk] = None
@@ -71,7 +71,7 @@ def untangle(db: apsw.Connection, indexer: Indexer) -> list[FaultRow]:
     indexer.metadata.fault_count -= db.changes()
     wrong = dict.fromkeys(cut, ("cycle", "its parents lead back to itself; a root here, where clients never return"))
     for pk, _, parent, *_ in links:
-        if parent is not None and parent not in last_of:
+        if parent and parent not in last_of:
             wrong[pk] = ("unknown-parent", f"no entry has its parent's id {parent:.40}; a root, as in the clients")
     faults: list[FaultRow] = []
     line, offset = 1, 0

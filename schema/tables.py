@@ -74,6 +74,7 @@ session = Table(
     Column("staged_by", Text),
     Column("pointer_pk", Integer),
     Column("original_slots", Integer),
+    Column("rewrites", Integer, nullable=False, server_default=text("0")),
     Column("parent_pk", Integer, ForeignKey("session.pk", ondelete="SET NULL")),
     CheckConstraint("superseded IN (0, 1)", name="superseded_is_a_flag"),
     sqlite_strict=True,

@@ -14,6 +14,7 @@ STATEMENTS = (
     "CREATE INDEX ix_entry_not_message ON entry (pk, type, state_pk, depth) WHERE type != 'message'",
     "ALTER TABLE session ADD COLUMN pointer_pk INTEGER",
     "ALTER TABLE session ADD COLUMN original_slots INTEGER",
+    "ALTER TABLE session ADD COLUMN rewrites INTEGER DEFAULT 0 NOT NULL",
     "ALTER TABLE session ADD COLUMN parent_pk INTEGER REFERENCES session (pk) ON DELETE SET NULL",
     "CREATE INDEX ix_session_parent_session ON session (parent_session) WHERE parent_session IS NOT NULL",
     "CREATE INDEX ix_session_parent_pk ON session (parent_pk) WHERE parent_pk IS NOT NULL",
