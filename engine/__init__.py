@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sessiondb.blobs import BlobStore
     from sessiondb.context import build_session_context
-    from sessiondb.errors import SessionDBError
+    from sessiondb.errors import (
+        AmbiguousSessionError,
+        EntryNotFoundError,
+        NotSupportedError,
+        SessionDBError,
+        SessionDBWarning,
+        SessionNotFoundError,
+        SessionWriteConflictError,
+        SessionWriteError,
+    )
     from sessiondb.file_storage import FileSessionStorage
     from sessiondb.jsonl import UNSET
     from sessiondb.manager import SessionManager
@@ -17,20 +26,29 @@ if TYPE_CHECKING:
     from sessiondb.report import ImportReport
     from sessiondb.session_files import load_entries_from_file
     from sessiondb.sessions import SessionInfo
+    from sessiondb.storage import SessionStorage
     from sessiondb.store import Store
     from sessiondb.to_llm import convert_to_llm
 
 # Loaded when first asked for: a command that lists sessions needs no session manager, and starts sooner without.
 _HOMES = {
-    "UNSET": "sessiondb.jsonl",
+    "AmbiguousSessionError": "sessiondb.errors",
     "BlobStore": "sessiondb.blobs",
+    "EntryNotFoundError": "sessiondb.errors",
     "FileSessionStorage": "sessiondb.file_storage",
     "ImportReport": "sessiondb.report",
     "MemorySessionStorage": "sessiondb.memory_storage",
+    "NotSupportedError": "sessiondb.errors",
     "SessionDBError": "sessiondb.errors",
+    "SessionDBWarning": "sessiondb.errors",
     "SessionInfo": "sessiondb.sessions",
     "SessionManager": "sessiondb.manager",
+    "SessionNotFoundError": "sessiondb.errors",
+    "SessionStorage": "sessiondb.storage",
+    "SessionWriteConflictError": "sessiondb.errors",
+    "SessionWriteError": "sessiondb.errors",
     "Store": "sessiondb.store",
+    "UNSET": "sessiondb.jsonl",
     "build_session_context": "sessiondb.context",
     "convert_to_llm": "sessiondb.to_llm",
     "find_most_recent_session": "sessiondb.recent_files",
@@ -40,13 +58,21 @@ _HOMES = {
 
 __all__ = [
     "UNSET",
+    "AmbiguousSessionError",
     "BlobStore",
+    "EntryNotFoundError",
     "FileSessionStorage",
     "ImportReport",
     "MemorySessionStorage",
+    "NotSupportedError",
     "SessionDBError",
+    "SessionDBWarning",
     "SessionInfo",
     "SessionManager",
+    "SessionNotFoundError",
+    "SessionStorage",
+    "SessionWriteConflictError",
+    "SessionWriteError",
     "Store",
     "build_session_context",
     "convert_to_llm",

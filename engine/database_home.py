@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import apsw
 
 from sessiondb import forms, live_rows, rows, size_control
-from sessiondb.connection import live_transaction, select_value, transaction
+from sessiondb.connection import as_column, live_transaction, select_value, transaction
 from sessiondb.entries import current_header, read_header
 from sessiondb.errors import SessionNotFoundError, sqlite_errors
 from sessiondb.homes import NAMING_KEYS, fresh_metadata, last_id, note, with_changes
@@ -127,7 +127,7 @@ class DatabaseHome:
         with self._errors():
             pk = next(rows.reserve_session_keys(self._db, 1))
             given = self._metadata
-            metadata = Metadata(given.id_hint, given.dialect_given, given.folder)
+            metadata = Metadata(as_column(given.id_hint), given.dialect_given, given.folder)
             with self._transaction() as db:
                 indexer = Indexer(pk, metadata, max_line=rows.longest_line(db))
                 rows.stage_session(db, indexer, _now_ms())

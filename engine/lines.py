@@ -223,7 +223,7 @@ class Indexer:
         parent_pk, level = None, ROOT_LEVEL
         if type(parent_id) is not str:
             parent_id = None
-        elif (parent_slot := place.slot_of.get(parent_id)) is not None and parent_id != entry_id:
+        elif parent_id and (parent_slot := place.slot_of.get(parent_id)) is not None and parent_id != entry_id:
             parent_pk, level = base + parent_slot, place.levels[parent_slot] + ONE_DEEPER
         else:
             metadata.tangled = True

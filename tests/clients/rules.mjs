@@ -20,6 +20,7 @@ function rechain({ run, op, args, act, fired }) {
   const manager = run.manager;
   let changed = false;
   manager.fileEntries = manager.fileEntries.map((e) => {
+    if (e.type === "label") return e; // a new one; it may even have the id of one that was taken out
     const fixed = { ...e };
     if (labels.has(e.parentId)) fixed.parentId = above(e.parentId);
     if (e.type === "compaction" && labels.has(e.firstKeptEntryId)) fixed.firstKeptEntryId = behind(e.firstKeptEntryId);
