@@ -253,6 +253,12 @@ class Store:
 
         return StoredTree(self.connection, info.pk)
 
+    def leaf_id(self, session: SessionRef) -> str | None:
+        """The id of the last entry that has one: where the client's leaf is when it opens the session."""
+        tree = self._tree(self.session(session))
+        with self._errors():
+            return _leaf_of(tree, UNSET)
+
     def later_branch(self, session: SessionRef) -> LaterBranch | None:
         """The branch that has later messages than the one the last entry is on; None when there is none."""
         from sessiondb.later_branch import find_later_branch

@@ -68,6 +68,7 @@ def test_context_as_json_is_the_client_s_with_what_is_amiss(run: Any) -> None:
         "brokenParent": None,
     }
     assert (document["session"], document["leaf"], document["thinkingLevel"]) == ("told", "00000004", "off")
+    assert json.loads(run("context", "told", "--json").stdout)["leaf"] == "00000005"
     lines = run("context", "told", "--ndjson").stdout.splitlines()
     assert [json.loads(line)["role"] for line in lines] == ["user", "assistant"]
 

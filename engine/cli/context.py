@@ -42,7 +42,7 @@ def command(settings: Settings, ref: str, leaf: str | None, ndjson: bool, fresh:
             for message in context["messages"]:
                 put_json(message)
         elif settings.json:
-            about = {"session": info.id, "leaf": leaf, "report": _as_object(report)}
+            about = {"session": info.id, "leaf": leaf or store.leaf_id(info), "report": _as_object(report)}
             put_json({**context, **about, "later_branch": later_branch_object(later), "as_of": as_of(store)})
         else:
             put(_settings(context))

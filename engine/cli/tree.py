@@ -10,14 +10,6 @@ from sessiondb.cli.later_branch import later_branch_object, say_later_branch
 from sessiondb.cli.options import PATH, Settings, as_of, reading, reads, takes_ndjson
 from sessiondb.cli.output import put, put_json, say, width
 from sessiondb.cli.tree_drawing import Drawn, drawn, tree_lines
-from sessiondb.sessions import SessionInfo
-from sessiondb.store import Store
-
-SELECT_LEAF = """
-SELECT e.entry_id AS id
-FROM sessions s JOIN entries e ON e.pk = s.leaf_pk
-WHERE s.pk = ?
-"""
 
 
 @click.command("tree", short_help="Draw the branches of a session.")
@@ -35,7 +27,7 @@ def command(settings: Settings, ref: str, ndjson: bool, fresh: bool) -> None:
     """
     with reading(settings, fresh=fresh) as store:
         info = store.session(ref)
-        leaf = _leaf_id(store, info)
+        leaf = store.leaf_id(info)
         nodes = list(drawn(store.tree(info)))
         if ndjson:
             for node in nodes:
@@ -50,11 +42,6 @@ def command(settings: Settings, ref: str, ndjson: bool, fresh: bool) -> None:
             say_later_branch(store.later_branch(info))
         else:
             say(f"no entries in {info.id}")
-
-
-def _leaf_id(store: Store, info: SessionInfo) -> str | None:
-    rows = store.sql(SELECT_LEAF, (info.pk,))
-    return rows[0]["id"] if rows else None
 
 
 def _as_object(node: Drawn) -> dict[str, Any]:
