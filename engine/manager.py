@@ -65,11 +65,11 @@ class SessionManager:
     that would write. In a database an append that fails changes nothing and may be tried again.
     """
 
-    def __init__(self, where: Where, home: Home, cwd: str, *, gate_open: bool = False) -> None:
+    def __init__(self, where: Where, home: Home, cwd: str) -> None:
         self._where = where
         self._home = home
         self._cwd = cwd
-        self._gate_open = gate_open
+        self._gate_open = False
         self._holds_entries = False
         self._leaf_id: str | None = None
         self._dialect = home.dialect
@@ -131,11 +131,10 @@ class SessionManager:
         """
         where = Where.given(**how)
         own = where.new_dialect
-        parent, session_header, entries = _fork_source(where, source)
+        parent, source_header, entries = _fork_source(where, source)
         forms.require_dialect(own, "fork_from", "xcsh", "pi")
-        new_ids = where.ids(own)
-        titles = {} if own == "pi" else _titles(session_header)
-        session_id, timestamp = new_ids.session(), format_time(where.clock())
+        titles = {} if own == "pi" else _titles(source_header)
+        session_id, timestamp = where.ids(own).session(), format_time(where.clock())
         header = forms.header(session_id, timestamp, os.fspath(cwd), parent_session=parent, **titles)
         manager = cls(where, where.new(header, entries, dialect=own), os.fspath(cwd))
         manager._begin(write=True)
@@ -203,7 +202,7 @@ class SessionManager:
 
         Nothing is written yet, but by omp, which writes title slot and header at once.
         """
-        header = _new_header(self._where, self._dialect, self._cwd, session_id, parent_session)
+        header = self._next_header(parent_session, session_id)
         self._switch(header, (), write=self._dialect == "omp" and self.is_persisted())
         return self._home.location
 
@@ -231,7 +230,7 @@ class SessionManager:
         if not path:
             raise EntryNotFoundError(leaf_id)
         labels = self._home.tree.labels()
-        header = _new_header(self._where, self._dialect, self._cwd, parent_session=self._home.location or UNSET)
+        header = self._next_header(self._home.location or UNSET)
         if self._dialect == "omp":
             header = forms.omp_branch_header(header, self._home.header)
         entries = branched_entries(path, labels, self._label_again)
@@ -267,6 +266,10 @@ class SessionManager:
             self._revise("move_to", header)
         self._cwd = folder
         self._leave_breadcrumb()
+
+    def _next_header(self, parent_session: str | Unset, session_id: str | Unset = UNSET) -> Entry:
+        own_id = self._ids.session() if session_id is UNSET else session_id
+        return forms.header(own_id, self._timestamp(), self._cwd, parent_session=parent_session)
 
     def _switch(self, header: Entry, entries: Iterable[Any], *, write: bool) -> None:
         old = self._home
@@ -725,11 +728,8 @@ def _or_process_cwd(cwd: str | None) -> str:
     return os.getcwd() if cwd is None else cwd  # noqa: PTH109 - paths are text here
 
 
-def _new_header(
-    where: Where, dialect: Dialect, cwd: str, session_id: str | Unset = UNSET, parent_session: str | Unset = UNSET
-) -> Entry:  # fmt: skip
-    session_id = where.ids(dialect).session() if session_id is UNSET else session_id
-    return forms.header(session_id, format_time(where.clock()), cwd, parent_session=parent_session)
+def _new_header(where: Where, dialect: Dialect, cwd: str) -> Entry:
+    return forms.header(where.ids(dialect).session(), format_time(where.clock()), cwd)
 
 
 def _titles(header: Entry) -> dict[str, Any]:
