@@ -13,6 +13,7 @@ from typing import Protocol
 import apsw
 
 from sessiondb.connection import select, select_value
+from sessiondb.errors import sqlite_errors
 
 SELECT_MISSING_OF_SESSION = """
 SELECT r.hash FROM blob_reference r
@@ -61,12 +62,15 @@ class BlobStore:
 
     def get(self, digest: str) -> bytes | None:
         """The bytes, or None when the database does not hold them."""
-        return select_value(self._db, SELECT_BYTES, {"hash": digest})  # type: ignore[no-any-return]
+        with sqlite_errors(self._db.filename):
+            content: bytes | None = select_value(self._db, SELECT_BYTES, {"hash": digest})
+        return content
 
     def put(self, content: bytes) -> str:
         """Keep the bytes; their hash is returned."""
         digest = hashlib.sha256(content).hexdigest()
-        self._db.execute(INSERT, {"hash": digest, "bytes": content})
+        with sqlite_errors(self._db.filename):
+            self._db.execute(INSERT, {"hash": digest, "bytes": content})
         return digest
 
     def of_session(self, session_pk: int) -> Iterator[tuple[str, bytes]]:

@@ -27,6 +27,7 @@ from sessiondb.errors import (
     SessionDBError,
     SessionDBWarning,
     SessionNotFoundError,
+    SessionWriteConflictError,
     SessionWriteError,
 )
 from sessiondb.file_home import FileHome
@@ -549,9 +550,14 @@ class SessionManager:
             self._require_entry(entry.get("id", UNSET))
         for value in (header, *changed):
             encode_entry(value)  # what cannot be written changes nothing
+        before = self._home.header, [dict(self._home.tree.get(entry["id"]) or {}) for entry in changed]
         self._home.revise(header, changed)
         if self._gate_open:
-            self._home.rewrite()
+            try:
+                self._home.rewrite()
+            except SessionWriteConflictError:  # nothing was tried: the session is what it was
+                self._home.revise(*before)
+                raise
 
     # -- writing -------------------------------------------------------------------------------------------------
 

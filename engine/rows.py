@@ -270,10 +270,10 @@ def restart(db: apsw.Connection, session_pk: int) -> Indexer:
 
 
 def read_metadata(db: apsw.Connection, session_pk: int) -> Metadata:
-    """What is known of the stored session; SessionNotFoundError when it was removed."""
+    """What is known of the stored session; SessionNotFoundError, with its key, when it was removed."""
     for *_, fold in select(db, SELECT_PLACE, {"pk": session_pk}):
         return Metadata.from_json(fold)
-    raise SessionNotFoundError(str(session_pk))
+    raise SessionNotFoundError(f"key {session_pk}")
 
 
 def longest_line(db: apsw.Connection) -> int:
