@@ -45,7 +45,14 @@ def default_path() -> Path:
     return Path(os.path.expanduser(data), "sessiondb", "sessions.db")  # noqa: PTH111
 
 
-def open_database(path: Path, *, read_only: bool = False, timeout: float = 10.0) -> apsw.Connection:
+class StoreConnection(apsw.Connection):
+    """A connection and what SQLite would have to be asked for at every append."""
+
+    is_durable = False  # whether commits are synced; see `live_transaction`
+    is_watched = False  # whether checkpoints are made beside it; see `checkpoints.py`
+
+
+def open_database(path: Path, *, read_only: bool = False, timeout: float = 10.0) -> StoreConnection:
     """Open `path` with every setting below; a missing file is created (mode 0600) unless `read_only`.
 
     `timeout` in seconds is how long any statement waits for another process. Raises DatabaseUnavailableError,
@@ -62,7 +69,7 @@ def open_database(path: Path, *, read_only: bool = False, timeout: float = 10.0)
         raise DatabaseUnavailableError(f"{name} does not exist; `sessiondb import` makes it")
     flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE
     with sqlite_errors(name):
-        db = apsw.Connection(name, flags=flags, statementcachesize=128)
+        db = StoreConnection(name, flags=flags, statementcachesize=128)
         try:
             _wait_for_others(db, timeout)
             _refuse_what_is_not_ours(db, name)  # before anything below writes to the file
@@ -138,7 +145,8 @@ def _log_ahead(db: apsw.Connection, name: str, timeout: float) -> None:
             stacklevel=5,
         )
     db.execute("PRAGMA synchronous = NORMAL")
-    db.execute("PRAGMA journal_size_limit = 4194304")
+    # More than a log that is kept in bounds: cut at every new beginning it would be made longer again at every append.
+    db.execute("PRAGMA journal_size_limit = 67108864")
 
 
 def set_journal_mode(db: apsw.Connection, mode: str, timeout: float = 0.0) -> str:
@@ -197,18 +205,15 @@ def transaction(db: apsw.Connection) -> Iterator[None]:
 class live_transaction:  # noqa: N801 - used as a statement; a class, since it stands around every append
     """As `transaction`. When it is through, it survives a killed process, and with `durable` a power cut."""
 
-    def __init__(self, db: apsw.Connection, *, durable: bool) -> None:
+    def __init__(self, db: StoreConnection, *, durable: bool) -> None:
         self._db = db
         self._durable = durable
 
     def __enter__(self) -> apsw.Connection:
-        if self._durable:  # outside of transactions only
-            self._db.execute("PRAGMA synchronous = FULL")
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
-        except BaseException:
-            self._relax()
-            raise
+        if self._db.is_durable is not self._durable:  # can be changed outside of transactions only
+            self._db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
+            self._db.is_durable = self._durable
+        self._db.execute("BEGIN IMMEDIATE")
         return self._db
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -218,11 +223,6 @@ class live_transaction:  # noqa: N801 - used as a statement; a class, since it s
         finally:
             if self._db.in_transaction:  # SQLite itself rolls back on some errors, a full disk among them
                 self._db.execute("ROLLBACK")
-            self._relax()
-
-    def _relax(self) -> None:
-        if self._durable:
-            self._db.execute("PRAGMA synchronous = NORMAL")
 
 
 def checkpoint(db: apsw.Connection) -> None:

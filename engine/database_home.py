@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 import apsw
 
 from sessiondb import forms, live_rows, rows, size_control
-from sessiondb.connection import as_column, live_transaction, select_value, transaction
+from sessiondb.connection import StoreConnection, as_column, live_transaction, select_value, transaction
 from sessiondb.entries import current_header, read_header
 from sessiondb.errors import SessionNotFoundError, sqlite_errors
 from sessiondb.homes import NAMING_KEYS, fresh_metadata, last_id, note, with_changes
 from sessiondb.jsonl import format_time, header_with_slot, is_outdated, parse_title_slot, strip_bom
 from sessiondb.lines import Indexer, read_slot
-from sessiondb.metadata import Dialect, Metadata, text_of
+from sessiondb.metadata import Dialect, Metadata
 from sessiondb.schema import SLOT_BITS
 from sessiondb.session_lines import SessionLines, encode_line, read_session_lines
 from sessiondb.size_control import restored
@@ -91,7 +91,7 @@ class DatabaseHome:
         self._absent_id = entry_id
 
     @property
-    def _db(self) -> apsw.Connection:
+    def _db(self) -> StoreConnection:
         return self._store.connection
 
     # -- writing -------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class DatabaseHome:
                 return
             for line in lines:
                 end.indexer.add(line)
-            place = live_rows.extend_session(db, end.indexer)
+            place = live_rows.extend_session(db, end.indexer, end.place)
         self._absent_id = None
         if place is not None:
             self._end = _End(end.indexer, place, is_outdated=False, named=entries[-1]["id"])
@@ -176,7 +176,10 @@ class DatabaseHome:
 
     def _names_what_lines_lack(self, db: apsw.Connection, end: _End, entry: Entry) -> bool:
         """Whether the entry names one that came without an id: the lines must have it then."""
-        for named in {text_of(entry.get(key)) or "" for key in NAMING_KEYS} - {end.named, entry["id"], ""}:
+        for key in NAMING_KEYS:
+            named = entry.get(key)
+            if type(named) is not str or named == end.named or named == entry["id"]:
+                continue
             slot = end.indexer.place.slot_of.get(named)
             if slot is not None:
                 raw = select_value(db, live_rows.SELECT_SLOT, {"pk": (end.indexer.session_pk << SLOT_BITS) + slot})
@@ -302,7 +305,7 @@ class DatabaseHome:
         return sqlite_errors(str(self._store.database))
 
     def _transaction(self) -> live_transaction:
-        return live_transaction(self._db, durable=self._durable)
+        return self._store.live_transaction(durable=self._durable)
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,11 +106,12 @@ def end_last_line(db: apsw.Connection, indexer: Indexer) -> None:
             indexer.place.offset += 1
 
 
-def extend_session(db: apsw.Connection, indexer: Indexer) -> StoredPlace | None:
+def extend_session(db: apsw.Connection, indexer: Indexer, before: StoredPlace) -> StoredPlace | None:
     """Write the rows that the indexer derived from lines behind a stored session, and what they change of the whole.
 
-    The leaf pointer is at the last entry then. Returned is where the session ends, as by `place_of`; None when parents
-    changed further up, and the indexer is of no more use. ValueError when a line gave no entry to be found again.
+    The leaf pointer is at the last entry then. `before` is where the session ended, as by `place_of`; returned is where
+    it ends now, None when parents changed further up, and the indexer is of no more use. ValueError when a line gave
+    no entry to be found again.
     """
     rows = indexer.take_rows()
     if len(rows.entries) != len(rows.text_lines) + len(rows.blob_lines):
@@ -123,8 +124,9 @@ def extend_session(db: apsw.Connection, indexer: Indexer) -> StoredPlace | None:
         untangle(db, indexer)
     add_blob_references(db, indexer)
     indexer.blobs.clear()  # those are noted
-    _update(db, indexer)
-    return None if untangles else place_of(db, indexer.session_pk)
+    fold = _update(db, indexer)
+    slots_and_bytes = indexer.place.slot, indexer.place.offset
+    return None if untangles else (*slots_and_bytes, before[2], fold)
 
 
 def set_dialect(db: apsw.Connection, session_pk: int, dialect: Dialect) -> bool:
@@ -137,19 +139,21 @@ def set_dialect(db: apsw.Connection, session_pk: int, dialect: Dialect) -> bool:
     return True
 
 
-def _update(db: apsw.Connection, indexer: Indexer) -> None:
-    """Write what is known of the whole session."""
+def _update(db: apsw.Connection, indexer: Indexer) -> str:
+    """Write what is known of the whole session; its fold is returned."""
     metadata, place, pk = indexer.metadata, indexer.place, indexer.session_pk
     dialect, reason = metadata.dialect
     leaf = metadata.leaf_slot
+    fold = metadata.to_json()
     db.execute(
         UPDATE_EXTENDED,
         (
             dialect, reason, metadata.title, metadata.first_message, metadata.modified_ms, metadata.message_count,
-            metadata.entry_count, place.line, place.slot, metadata.fault_count, place.offset, metadata.to_json(),
+            metadata.entry_count, place.line, place.slot, metadata.fault_count, place.offset, fold,
             None if leaf is None else (pk << SLOT_BITS) + leaf, pk,
         ),
     )  # fmt: skip
+    return fold
 
 
 def set_pointer(db: apsw.Connection, session_pk: int, leaf_id: str | None) -> None:

@@ -7,17 +7,17 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 from weakref import WeakSet
 
-import apsw
-
 from sessiondb import exporter, sessions
 from sessiondb.blobs import BlobStore
 from sessiondb.check import find_problems
-from sessiondb.connection import default_path, open_database, select
+from sessiondb.checkpoints import Checkpoints
+from sessiondb.connection import StoreConnection, default_path, live_transaction, open_database, select
 from sessiondb.discovery import agent_roots, find
 from sessiondb.entries import read_entries, read_header, read_raw_entry
 from sessiondb.errors import DatabaseUnavailableError, EntryNotFoundError, ReadOnlyError, sqlite_errors
@@ -56,9 +56,10 @@ class Store:
         self.read_only = read_only
         self._timeout = timeout
         self._local = threading.local()
-        self._open: WeakSet[apsw.Connection] = WeakSet()  # a thread that ends closes its own
+        self._open: WeakSet[StoreConnection] = WeakSet()  # a thread that ends closes its own
         self._is_closed = False
         self._lock = threading.Lock()
+        self._checkpoints = Checkpoints(partial(open_database, path, timeout=timeout))
 
     @classmethod
     def open(
@@ -84,9 +85,9 @@ class Store:
         return store
 
     @property
-    def connection(self) -> apsw.Connection:
+    def connection(self) -> StoreConnection:
         """This thread's connection, for the engine's own rooms."""
-        db: apsw.Connection | None = getattr(self._local, "db", None)
+        db: StoreConnection | None = getattr(self._local, "db", None)
         if db is None:
             if self._is_closed:
                 raise DatabaseUnavailableError(f"{self.database} was closed; open the store again")
@@ -97,11 +98,20 @@ class Store:
                 self._open.add(db)
         return db
 
+    def live_transaction(self, *, durable: bool) -> live_transaction:
+        """A transaction of a live session; the checkpoints that follow from it are made beside."""
+        db = self.connection
+        if not db.is_watched:
+            self._checkpoints.watch(db)
+            db.is_watched = True
+        return live_transaction(db, durable=durable)
+
     def close(self) -> None:
         """Close every thread's connection. The store is of no use afterwards."""
         with self._lock:
             waiting, self._open = list(self._open), WeakSet()
             self._is_closed = True
+        self._checkpoints.close()
         for db in waiting:
             db.close(True)
         self._local = threading.local()

@@ -16,6 +16,9 @@ from sessiondb.metadata import Dialect
 from sessiondb.rows import SELECT_PLACE_OF_ID, key_range, read_metadata
 from sessiondb.tree import Entry, Label, Window, counts_usage, fold_label, role_of
 
+# from the index alone: every append asks whether its new id is taken
+SELECT_HAS_ID = "SELECT 1 FROM entry WHERE session_pk = :session_pk AND entry_id = :id LIMIT 1"
+
 SELECT_BY_ID = """
 SELECT e.pk, CAST(l.raw AS BLOB)
 FROM entry e CROSS JOIN line l ON l.pk = e.pk
@@ -228,7 +231,8 @@ class StoredTree:
             return None if entry is None else str(entry["id"])
 
     def __contains__(self, entry_id: str) -> bool:
-        return self._place_of(entry_id) is not None
+        values = {"session_pk": self._session_pk, "id": as_column(entry_id)}
+        return select_value(self._db, SELECT_HAS_ID, values) is not None
 
     def __len__(self) -> int:
         _, count = next(select(self._db, SELECT_DIALECT_AND_COUNT, self._keys), (None, 0))

@@ -207,15 +207,18 @@ def test_a_rename_that_failed_is_not_shown_and_not_written_later(impatient: Home
     assert impatient.store.session(manager.get_session_id()).title is None
 
 
-def test_after_a_busy_append_the_connection_does_not_stay_as_durable_as_appends_are(impatient: Home) -> None:
-    manager = impatient.create()
-    talk(manager, "u", "a")
-    normal = 1
-    with locked(impatient.store), pytest.raises(DatabaseBusyError):
+def test_each_append_is_as_durable_as_its_own_manager_was_asked_to_be(impatient: Home) -> None:
+    normal, full = 1, 2
+    durable, quick = impatient.create(), impatient.create(durability="normal")
+    talk(durable, "u", "a")
+    talk(quick, "u", "a")
+    for manager, level in ((durable, full), (quick, normal), (quick, normal), (durable, full)):
         manager.append_message(user())
-    assert impatient.store.connection.pragma("synchronous") == normal
-    manager.append_message(user())
-    assert impatient.store.connection.pragma("synchronous") == normal
+        assert impatient.store.connection.pragma("synchronous") == level
+    with locked(impatient.store), pytest.raises(DatabaseBusyError):
+        quick.append_message(user())
+    durable.append_message(user())
+    assert impatient.store.connection.pragma("synchronous") == full
 
 
 READS: list[Call] = [

@@ -1114,7 +1114,10 @@ REWRITER = APPENDER.replace("while True:", "for n in range(10**9):").replace(
 )
 
 
-@pytest.mark.parametrize("program", [APPENDER, REWRITER], ids=["appends", "rewrites"])
+CHECKPOINTED = APPENDER.replace("3000", "300_000")
+
+
+@pytest.mark.parametrize("program", [APPENDER, REWRITER, CHECKPOINTED], ids=["appends", "rewrites", "checkpoints"])
 @pytest.mark.parametrize("durability", ["full", pytest.param("normal", marks=pytest.mark.slow)])
 def test_acknowledged_appends_survive_a_kill(kept: Home, durability: str, program: str) -> None:
     place = str(kept.store.database if kept.in_database else kept.folder)

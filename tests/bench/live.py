@@ -18,10 +18,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import apsw
+import orjson
 
 from sessiondb import SessionManager, Store
 
@@ -128,28 +130,36 @@ def ours(store: Store, file: Path, durability: str) -> Callable[[], Any]:
 
 
 def by_hand(store: Store, file: Path, durability: str) -> Callable[[], Any]:
-    """The same rows as an append of ours leaves behind, at the same place, with nothing around the SQL."""
+    """The same rows as an append of ours leaves behind, at the same place, with nothing around the SQL but what makes
+    the line."""
     path = store.database.with_name("hand.db")
     if not path.exists():
         shutil.copyfile(store.database, path)
     db = apsw.Connection(str(path))
     db.execute("PRAGMA journal_mode = WAL")
     db.execute(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
-    columns = [row[0] for row in db.execute("SELECT name FROM pragma_table_info('session') WHERE name <> 'pk'")]
+    names = [row[0] for row in db.execute("SELECT name FROM pragma_table_info('session') WHERE name <> 'pk'")]
     pk = store.session(file).pk
     session = next(db.execute("SELECT pk, * FROM session WHERE pk = ?", (pk,)))
     (last,) = next(db.execute("SELECT max(pk) FROM line WHERE pk < ?", ((pk + 1) << 32,)))
-    _, _, _, *entry = next(db.execute("SELECT * FROM entry WHERE session_pk = ? ORDER BY pk DESC LIMIT 1", (pk,)))
-    raw = json.dumps({"type": "message", "id": "0" * 8, "parentId": "0" * 8, "message": MESSAGE}) + "\n"
-    fold = session[2 + columns.index("fold")]
+    _, _, parent_id, *columns = next(
+        db.execute("SELECT * FROM entry WHERE session_pk = ? ORDER BY pk DESC LIMIT 1", (pk,))
+    )
+    fold = session[2 + names.index("fold")]
     keys = iter(range(last + 1, last + 1_000_000))
-    insert = f"INSERT INTO entry VALUES (?, ?, ?, {', '.join('?' * len(entry))})"
+    insert = f"INSERT INTO entry VALUES (?, ?, ?, {', '.join('?' * len(columns))})"
 
     def append() -> None:
+        nonlocal parent_id
         key = next(keys)
+        entry_id = secrets.token_hex(4)
+        stamp = f"{datetime.now(UTC).isoformat(timespec='milliseconds')[:-6]}Z"
+        entry = {"type": "message", "id": entry_id, "parentId": parent_id, "timestamp": stamp, "message": MESSAGE}
+        raw = orjson.dumps(entry).decode() + "\n"
+        parent_id = entry_id
         db.execute("BEGIN IMMEDIATE")
         db.execute("INSERT INTO line (pk, raw) VALUES (?, ?)", (key, raw))
-        db.execute(insert, (key, pk, secrets.token_hex(4), *entry))
+        db.execute(insert, (key, pk, entry_id, *columns))
         db.execute(
             "UPDATE session SET modified_ms = ?, message_count = ?, entry_count = ?, line_count = ?, slot_count = ?, "
             "byte_count = ?, fold = ?, leaf_pk = ? WHERE pk = ?",
