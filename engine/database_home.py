@@ -150,9 +150,7 @@ class DatabaseHome:
                 self._replace(db, [*self._current_lines(db), *lines])
                 live_rows.set_pointer(db, self._pk, entries[-1]["id"])
                 return
-            for line in lines:
-                end.indexer.add(line)
-            place = live_rows.extend_session(db, end.indexer, end.place)
+            place = live_rows.extend_session(db, end.indexer, lines, end.place)
         self._absent_id = None
         if place is not None:
             self._end = _End(end.indexer, place, is_outdated=False, named=entries[-1]["id"])

@@ -3,6 +3,7 @@ needed, so that an append costs the same in a long one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import apsw
@@ -106,20 +107,25 @@ def end_last_line(db: apsw.Connection, indexer: Indexer) -> None:
             indexer.place.offset += 1
 
 
-def extend_session(db: apsw.Connection, indexer: Indexer, before: StoredPlace) -> StoredPlace | None:
-    """Write the rows that the indexer derived from lines behind a stored session, and what they change of the whole.
+def extend_session(
+    db: apsw.Connection, indexer: Indexer, lines: Iterable[bytes], before: StoredPlace
+) -> StoredPlace | None:  # fmt: skip
+    """Write entries' lines behind a stored session: their rows, and what they change of the whole.
 
     The leaf pointer is at the last entry then. `before` is where the session ended, as by `place_of`; returned is where
     it ends now, None when parents changed further up, and the indexer is of no more use. ValueError when a line gave
     no entry to be found again.
     """
-    rows = indexer.take_rows()
-    if len(rows.entries) != len(rows.text_lines) + len(rows.blob_lines):
-        raise ValueError("the line of an entry cannot be read back; it was not written")
-    write_rows(db, rows)
     slots = indexer.place.slot_of
     assert isinstance(slots, _Slots)
-    untangles = any(entry[2] in slots.awaited for entry in rows.entries)
+    untangles = False
+    for line in lines:
+        indexer.add(line)
+        rows = indexer.take_rows()
+        if len(rows.entries) != len(rows.text_lines) + len(rows.blob_lines):
+            raise ValueError("the line of an entry cannot be read back; it was not written")
+        write_rows(db, rows)  # before the next one is derived: that may look for the settings above it
+        untangles = untangles or any(entry[2] in slots.awaited for entry in rows.entries)
     if untangles:
         untangle(db, indexer)
     add_blob_references(db, indexer)

@@ -317,6 +317,16 @@ def test_what_an_orphan_waited_for_is_its_parent_and_appends_below_go_on(rows: H
     assert ids_of(manager.get_branch()) == ["00000001", "X", "o", "u1", "c1", "c2"]
 
 
+@pytest.mark.parametrize("home", ["file", "database"], indirect=True)
+def test_a_compaction_written_with_the_entries_above_it_knows_their_settings(home: Home) -> None:
+    ref = home.put(header(), entry(1), settings(2, 1, thinkingLevel="high"), dialect="pi")
+    manager = home.open(ref, dialect="pi")
+    kept = manager.append_message(user("held: pi waits for an answer"))
+    manager.append_compaction("sum", kept, 1)
+    manager.append_message(assistant())
+    assert home.reopen(manager).build_session_context()["thinkingLevel"] == "high"
+
+
 @pytest.mark.parametrize("names", ["label", "compaction"])
 def test_who_names_an_entry_that_came_without_an_id_has_the_ids_written(rows: Home, names: str) -> None:
     ref = rows.put(header(), dump(NO_ID), entry(2, None, "a", role="assistant"), dialect="xcsh")
