@@ -50,7 +50,7 @@ def test_the_log_reaches_the_database_while_the_store_is_open(store: Store) -> N
     before = store.database.stat().st_size
     for _ in range(60):
         manager.append_message(BIG)
-    assert eventually(lambda: store.database.stat().st_size - before > 3 * MEGABYTE)
+    assert eventually(lambda: store.database.stat().st_size - before > 2 * MEGABYTE)
 
 
 def test_the_log_stays_in_bounds_however_much_is_appended(store: Store) -> None:
@@ -77,7 +77,7 @@ def test_the_thread_ends_when_it_has_nothing_to_do_and_comes_again(
 ) -> None:  # fmt: skip
     monkeypatch.setattr(checkpoints, "IDLE_SECONDS", 0.01)
     manager = talking(store)
-    for megabytes in (3, 7):
+    for megabytes in (2, 5):
         for _ in range(60):
             manager.append_message(BIG)
         enough = megabytes * MEGABYTE
