@@ -11,10 +11,18 @@ if TYPE_CHECKING:
     from sessiondb.errors import (
         AmbiguousSessionError,
         EntryNotFoundError,
+        ForkEntryError,
+        MissingSessionCwdError,
         NotSupportedError,
+        ReplacementInProgressError,
+        RuntimeDisposedError,
         SessionDBError,
         SessionDBWarning,
+        SessionForkError,
+        SessionImportError,
+        SessionImportFileNotFoundError,
         SessionNotFoundError,
+        SessionReplacementError,
         SessionWriteConflictError,
         SessionWriteError,
     )
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
     from sessiondb.memory_storage import MemorySessionStorage
     from sessiondb.recent_files import find_most_recent_session, get_recent_sessions
     from sessiondb.report import ImportReport
+    from sessiondb.runtime import AgentSessionRuntime, create_agent_session_runtime
     from sessiondb.session_files import load_entries_from_file
     from sessiondb.sessions import SessionInfo
     from sessiondb.storage import SessionStorage
@@ -32,18 +41,27 @@ if TYPE_CHECKING:
 
 # Loaded when first asked for: a command that lists sessions needs no session manager, and starts sooner without.
 _HOMES = {
+    "AgentSessionRuntime": "sessiondb.runtime",
     "AmbiguousSessionError": "sessiondb.errors",
     "BlobStore": "sessiondb.blobs",
     "EntryNotFoundError": "sessiondb.errors",
     "FileSessionStorage": "sessiondb.file_storage",
+    "ForkEntryError": "sessiondb.errors",
     "ImportReport": "sessiondb.report",
     "MemorySessionStorage": "sessiondb.memory_storage",
+    "MissingSessionCwdError": "sessiondb.errors",
     "NotSupportedError": "sessiondb.errors",
+    "ReplacementInProgressError": "sessiondb.errors",
+    "RuntimeDisposedError": "sessiondb.errors",
     "SessionDBError": "sessiondb.errors",
     "SessionDBWarning": "sessiondb.errors",
+    "SessionForkError": "sessiondb.errors",
+    "SessionImportError": "sessiondb.errors",
+    "SessionImportFileNotFoundError": "sessiondb.errors",
     "SessionInfo": "sessiondb.sessions",
     "SessionManager": "sessiondb.manager",
     "SessionNotFoundError": "sessiondb.errors",
+    "SessionReplacementError": "sessiondb.errors",
     "SessionStorage": "sessiondb.storage",
     "SessionWriteConflictError": "sessiondb.errors",
     "SessionWriteError": "sessiondb.errors",
@@ -51,6 +69,7 @@ _HOMES = {
     "UNSET": "sessiondb.jsonl",
     "build_session_context": "sessiondb.context",
     "convert_to_llm": "sessiondb.to_llm",
+    "create_agent_session_runtime": "sessiondb.runtime",
     "find_most_recent_session": "sessiondb.recent_files",
     "get_recent_sessions": "sessiondb.recent_files",
     "load_entries_from_file": "sessiondb.session_files",
@@ -58,24 +77,34 @@ _HOMES = {
 
 __all__ = [
     "UNSET",
+    "AgentSessionRuntime",
     "AmbiguousSessionError",
     "BlobStore",
     "EntryNotFoundError",
     "FileSessionStorage",
+    "ForkEntryError",
     "ImportReport",
     "MemorySessionStorage",
+    "MissingSessionCwdError",
     "NotSupportedError",
+    "ReplacementInProgressError",
+    "RuntimeDisposedError",
     "SessionDBError",
     "SessionDBWarning",
+    "SessionForkError",
+    "SessionImportError",
+    "SessionImportFileNotFoundError",
     "SessionInfo",
     "SessionManager",
     "SessionNotFoundError",
+    "SessionReplacementError",
     "SessionStorage",
     "SessionWriteConflictError",
     "SessionWriteError",
     "Store",
     "build_session_context",
     "convert_to_llm",
+    "create_agent_session_runtime",
     "find_most_recent_session",
     "get_recent_sessions",
     "load_entries_from_file",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import apsw
 from sessiondb import forms, live_rows, rows, size_control
 from sessiondb.connection import StoreConnection, as_column, live_transaction, select_value, transaction
 from sessiondb.entries import current_header, read_header
-from sessiondb.errors import SessionNotFoundError, sqlite_errors
+from sessiondb.errors import SessionNotFoundError, SessionWriteConflictError, sqlite_errors
 from sessiondb.homes import NAMING_KEYS, fresh_metadata, last_id, note, with_changes
 from sessiondb.jsonl import format_time, header_with_slot, is_outdated, parse_title_slot, strip_bom
 from sessiondb.lines import Indexer, read_slot
@@ -54,6 +55,7 @@ class DatabaseHome:
         self._end: _End | None = None
         self._absent_id: str | None = None  # looked for since the last append, and not there
         self._stored: tuple[apsw.Connection, _LiveTree] | None = None
+        self._made: live_rows.StoredPlace | None = None  # where the session ended when this home made it
 
     @property
     def header(self) -> Entry:
@@ -138,7 +140,8 @@ class DatabaseHome:
                 rows.finish_session(
                     db, indexer, digest=NOTHING_IMPORTED, imported_bytes=0, now_ms=_now_ms()
                 )  # fmt: skip
-        self._pk = pk
+                made = live_rows.place_of(db, pk)
+        self._pk, self._made = pk, made
 
     def _append(self, entries: Sequence[Entry]) -> None:
         self._store.require_writable()
@@ -273,6 +276,17 @@ class DatabaseHome:
     def close(self) -> None:
         self._end = None
 
+    def discard(self) -> None:
+        known = self._made if self._end is None or self._made is None else self._end.place
+        self.close()
+        if known is None or self._pk is None:
+            return
+        with self._errors(), self._transaction() as db:
+            found = live_rows.place_of(db, self._pk)
+            if found is not None and found != known:
+                raise SessionWriteConflictError(f"session {self._session_id}", known[1], found[1])
+            rows.delete_session(db, self._pk)
+
     # -- helpers -------------------------------------------------------------------------------------------------
 
     def _encode(self, value: Any) -> bytes:
@@ -346,9 +360,22 @@ def open_database_home(
                     live_rows.set_dialect(store.connection, info.pk, dialect)
         header = _read_header(store.connection, info.pk, metadata.dialect[0], info.id)
     if header is None:  # the lines have none: what is known stands for it, and is written with the next rewrite
-        header = forms.header(info.id, format_time(info.created_ms or info.modified_ms or 0), info.cwd or "")
+        cwd = info.cwd or os.getcwd()  # noqa: PTH109 - paths are text here
+        header = forms.header(info.id, format_time(info.created_ms or info.modified_ms or 0), cwd)
     home = DatabaseHome(store, header, metadata, session_id=info.id, durable=durable)
     home._pk = info.pk
+    return home
+
+
+def import_database_home(
+    store: Store, path: str, *, durable: bool, dialect: Dialect | None = None
+) -> DatabaseHome:  # fmt: skip
+    """The home of the session in a file, imported unless the store has it. SessionImportError for no session."""
+    info, is_new = store.import_session(path, dialect=dialect)
+    home = open_database_home(store, info, durable=durable, dialect=dialect)
+    if is_new:
+        with sqlite_errors(str(store.database)):
+            home._made = live_rows.place_of(store.connection, info.pk)
     return home
 
 

@@ -77,6 +77,14 @@ class ForkSourceError(SessionDBError, ValueError):
         super().__init__(f"Cannot fork: source session file is empty or invalid: {source}")
 
 
+class SessionImportError(SessionDBError, ValueError):
+    """A file was not taken in; `reason` says why. Nothing was changed."""
+
+    def __init__(self, file_path: str, reason: str) -> None:
+        self.file_path, self.reason = file_path, reason
+        super().__init__(f"{file_path} was not taken in: {reason}")
+
+
 class SessionWriteError(SessionDBError, OSError):
     """A session's file could not be written. The first such error of a session is kept and raised again by each call
     that would write, until the manager is given another session; what was not written is still in memory."""
@@ -99,6 +107,79 @@ class SessionWriteConflictError(SessionDBError, OSError):
             f"Session file changed before rewrite: {path} (expected {expected} bytes, found {found} bytes). "
             "It was left as it is; open it again"
         )
+
+
+class MissingSessionCwdError(SessionDBError, LookupError):
+    """The working directory that a session was used in is gone (the text is pi's). Ask, and give another one.
+
+    `session_file` is the session's path or id, `session_cwd` the missing directory, `fallback_cwd` the one in use now;
+    `issue` has the three under the client's names.
+    """
+
+    def __init__(self, session_file: str, session_cwd: str, fallback_cwd: str) -> None:
+        self.session_file, self.session_cwd, self.fallback_cwd = session_file, session_cwd, fallback_cwd
+        self.issue = {"sessionFile": session_file, "sessionCwd": session_cwd, "fallbackCwd": fallback_cwd}
+        super().__init__(
+            f"Stored session working directory does not exist: {session_cwd}\nSession file: {session_file}\n"
+            f"Current working directory: {fallback_cwd}"
+        )
+
+
+class SessionImportFileNotFoundError(SessionDBError, FileNotFoundError):
+    """There is no file to import at `file_path` (the text is pi's)."""
+
+    def __init__(self, file_path: str) -> None:
+        self.file_path = file_path
+        super().__init__(f"File not found: {file_path}")
+
+
+class ForkEntryError(SessionDBError, ValueError):
+    """The live session cannot be forked there: no such entry, or before what is no user message (the text is pi's)."""
+
+    def __init__(self, entry_id: object) -> None:
+        self.entry_id = entry_id
+        super().__init__("Invalid entry ID for forking")
+
+
+class SessionForkError(SessionDBError, RuntimeError):
+    """The fork could not be written; its `__cause__` says why (the text is pi's). The live session is as it was."""
+
+    def __init__(self) -> None:
+        super().__init__("Failed to create forked session")
+
+
+class ReplacementInProgressError(SessionDBError, RuntimeError):
+    """A handler or callback of a running replacement asked for another, which would wait for itself."""
+
+    def __init__(self, call: str) -> None:
+        self.call = call
+        super().__init__(
+            f"{call} was called from inside a replacement of the live session; call it when that is done, "
+            "from another task for one"
+        )
+
+
+class SessionReplacementError(SessionDBError, RuntimeError):
+    """The live session ended and none took its place: `cause` came in between.
+
+    `session_ref` is the session that was live, a path or id. `await runtime.recover()` makes it live again.
+    """
+
+    def __init__(self, cause: BaseException, session_ref: str) -> None:
+        self.cause, self.session_ref = cause, session_ref
+        what = str(cause) or type(cause).__name__
+        super().__init__(
+            f"no session is live: the one before, {session_ref}, ended and the next was not made ({what}); "
+            "await runtime.recover() makes it live again"
+        )
+
+
+class RuntimeDisposedError(SessionDBError, RuntimeError):
+    """The runtime was disposed of; its last session can be looked at, but not replaced."""
+
+    def __init__(self, call: str) -> None:
+        self.call = call
+        super().__init__(f"{call}: the runtime was disposed of; make another one")
 
 
 class UnknownDialectError(SessionDBError, ValueError):

@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 from sessiondb import size_control
@@ -69,6 +70,8 @@ class FileHome:
         self._writer: SessionStorageWriter | None = None
         self._error: SessionWriteError | None = None
         self._refused: NotSupportedError | None = None
+        self.undo: Callable[[], object] | None = None
+        """What `discard` does to the file; None for one that was there before."""
 
     @property
     def location(self) -> str:
@@ -191,6 +194,13 @@ class FileHome:
                 if self._durable:
                     self._writer.fsync()
 
+    def discard(self) -> None:
+        self._close_writer()
+        if self.undo is not None and self._content is not None:
+            self._require_unchanged()
+            self.undo()
+            self._content = None
+
     def close(self) -> None:
         try:
             self._close_writer()
@@ -204,6 +214,17 @@ class FileHome:
         self._content = _Content()
         self._content.add(raw)
         self._seen, self._keeps_bytes = self._stat(), keeps_bytes
+
+    def note_copy(self) -> None:
+        """The file was copied here for this session: `discard` removes it, whatever has become of it."""
+        earlier = self.undo
+
+        def undo() -> None:
+            if earlier is not None:
+                earlier()
+            self._storage.unlink(self.path)
+
+        self.undo = undo
 
     def refuse_writes(self, call: str) -> None:
         """Raise NotSupportedError at every write: the dialect's bytes are not known well enough."""
@@ -355,7 +376,9 @@ def new_file_home(
     for entry in kept:
         note(metadata, entry)
     session = SessionLines(header, kept, title_slot=title_slot)
-    return FileHome(path, folder, storage, blobs, session, metadata, durable=durable)
+    home = FileHome(path, folder, storage, blobs, session, metadata, durable=durable)
+    home.undo = partial(storage.unlink, path)
+    return home
 
 
 def open_file_home(

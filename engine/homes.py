@@ -78,6 +78,12 @@ class Home(Protocol):
     def close(self) -> None:
         """Give up what is held open; nothing is written."""
 
+    def discard(self) -> None:
+        """Close, and take away again what was made for a session that nobody has used; what was there before stays.
+
+        SessionWriteConflictError when somebody else has written to it, which then stays.
+        """
+
 
 class MemoryHome:
     """A session that is nowhere but in memory."""
@@ -129,6 +135,9 @@ class MemoryHome:
         pass
 
     def close(self) -> None:
+        pass
+
+    def discard(self) -> None:
         pass
 
 

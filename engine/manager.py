@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from sessiondb import breadcrumbs, forms
 from sessiondb.branching import branched_entries, linear_entries
 from sessiondb.context import ContextReport, context_of_path, context_report
-from sessiondb.database_home import open_database_home
+from sessiondb.database_home import import_database_home, open_database_home
 from sessiondb.discovery import agent_folder
 from sessiondb.errors import (
     EntryNotFoundError,
@@ -26,10 +26,12 @@ from sessiondb.errors import (
     ForkSourceError,
     SessionDBError,
     SessionDBWarning,
+    SessionImportFileNotFoundError,
     SessionNotFoundError,
     SessionWriteConflictError,
     SessionWriteError,
 )
+from sessiondb.file_copies import copy_into, copy_path
 from sessiondb.file_home import FileHome
 from sessiondb.file_storage import FileSessionStorage
 from sessiondb.files import absolute
@@ -106,6 +108,7 @@ class SessionManager:
             raise ValueError("only a database remembers the leaf; a file's is its last entry")
         manager = cls._open(Where.given(**how), path_or_ref, None if cwd is None else os.fspath(cwd))
         manager._move_to_leaf(leaf)
+        manager.note_use()
         return manager
 
     @classmethod
@@ -121,7 +124,9 @@ class SessionManager:
         else:
             found = where.recent_file(folder)
             recent = [] if found is None else [found]
-        return cls._open(where, recent[0], folder) if recent else cls._create(where, folder)
+        manager = cls._open(where, recent[0], folder) if recent else cls._create(where, folder)
+        manager.note_use()
+        return manager
 
     @classmethod
     def fork_from(cls, source: AnyPath | SessionInfo, cwd: AnyPath, **how: Unpack[How]) -> SessionManager:
@@ -139,6 +144,7 @@ class SessionManager:
         header = forms.header(session_id, timestamp, os.fspath(cwd), parent_session=parent, **titles)
         manager = cls(where, where.new(header, entries, dialect=own), os.fspath(cwd))
         manager._begin(write=True)
+        manager.note_use()
         return manager
 
     @classmethod
@@ -185,8 +191,6 @@ class SessionManager:
             self._home.write_held()
         self._gate_open = self._home.is_written and (self._dialect != "pi" or self._home.tree.has_assistant())
         self._holds_entries = not self._home.is_written and len(self._home.tree) > 0
-        if self._home.is_written:
-            self._leave_breadcrumb()
 
     def _move_to_leaf(self, leaf: Leaf) -> None:
         if leaf == "saved":
@@ -203,8 +207,7 @@ class SessionManager:
 
         Nothing is written yet, but by omp, which writes title slot and header at once.
         """
-        header = self._next_header(parent_session, session_id)
-        self._switch(header, (), write=self._dialect == "omp" and self.is_persisted())
+        self.become(self.successor(parent_session=parent_session, session_id=session_id))
         return self._home.location
 
     def set_session_file(self, path_or_ref: AnyPath) -> None:
@@ -215,11 +218,9 @@ class SessionManager:
         """
         where = replace(self._where, unmarked=self._dialect)
         if where.store is None:
-            other = self._at_path(where, str(absolute(path_or_ref)), self._cwd)
+            self.become(self._at_path(where, str(absolute(path_or_ref)), self._cwd))
         else:
-            other = self._open(where, path_or_ref, self._cwd)
-        self._leave(self._home)
-        self.__dict__.update(other.__dict__)
+            self.become(self._open(where, path_or_ref, self._cwd))
 
     def create_branched_session(self, leaf_id: str | Unset | None = UNSET) -> str | None:
         """Go on in a new session that holds only the path to `leaf_id` (default: the leaf); where it is, is returned.
@@ -227,16 +228,7 @@ class SessionManager:
         Labels are set again at its end, what hung on a label hangs on the entry before it. pi writes it once it holds
         an assistant's message, the others at once. In memory None is returned. EntryNotFoundError for an empty path.
         """
-        path = self.get_branch(leaf_id)
-        if not path:
-            raise EntryNotFoundError(leaf_id)
-        labels = self._home.tree.labels()
-        header = self._next_header(self._home.location or UNSET)
-        if self._dialect == "omp":
-            header = forms.omp_branch_header(header, self._home.header)
-        entries = branched_entries(path, labels, self._label_again)
-        has_assistant = any(role_of(entry) == "assistant" for entry in entries)
-        self._switch(header, entries, write=self._dialect != "pi" or has_assistant)
+        self.become(self.branched(leaf_id))
         return self._home.location
 
     def fork(self) -> str | None:
@@ -250,7 +242,7 @@ class SessionManager:
             session_id, timestamp, self._cwd, parent_session=self.get_session_id(), title_first=True, **titles
         )  # fmt: skip
         leaf_id = self._leaf_id
-        self._switch(header, self._home.tree.entries(), write=self._gate_open)
+        self.become(self._beside(header, self._home.tree.entries(), write=self._gate_open))
         self._set_leaf(leaf_id)
         return self._home.location
 
@@ -266,20 +258,108 @@ class SessionManager:
         else:
             self._revise("move_to", header)
         self._cwd = folder
-        self._leave_breadcrumb()
+        self.note_use()
 
-    def _next_header(self, parent_session: str | Unset, session_id: str | Unset = UNSET) -> Entry:
+    # -- another session beside this one ---------------------------------------------------------------------------
+
+    def successor(
+        self, *, cwd: str | None = None, parent_session: str | Unset = UNSET, session_id: str | Unset = UNSET
+    ) -> SessionManager:  # fmt: skip
+        """A manager of a new session in the same place, as `new_session` begins it; this one stays what it is."""
         own_id = self._ids.session() if session_id is UNSET else session_id
-        return forms.header(own_id, self._timestamp(), self._cwd, parent_session=parent_session)
+        folder = self._cwd if cwd is None else cwd
+        header = forms.header(own_id, self._timestamp(), folder, parent_session=parent_session)
+        return self._beside(header, (), write=self._dialect == "omp" and self.is_persisted(), cwd=folder)
 
-    def _switch(self, header: Entry, entries: Iterable[Any], *, write: bool) -> None:
-        old = self._home
-        new = old.beside(header, entries, title_slot=_title_slot(self._dialect, header))
+    def branched(self, leaf_id: str | Unset | None = UNSET) -> SessionManager:
+        """A manager of a new session as `create_branched_session` makes it; this one stays what it is."""
+        path = self.get_branch(leaf_id)
+        if not path:
+            raise EntryNotFoundError(leaf_id)
+        labels = self._home.tree.labels()
+        parent = self._home.location or UNSET
+        header = forms.header(self._ids.session(), self._timestamp(), self._cwd, parent_session=parent)
+        if self._dialect == "omp":
+            header = forms.omp_branch_header(header, self._home.header)
+        entries = branched_entries(path, labels, self._label_again)
+        has_assistant = any(role_of(entry) == "assistant" for entry in entries)
+        return self._beside(header, entries, write=self._dialect != "pi" or has_assistant)
+
+    def opened(self, path_or_ref: AnyPath, *, cwd: str | None = None) -> SessionManager:
+        """A manager of another session that is there, as `open` makes it; this one stays what it is.
+
+        In a database the reference is looked up there. Else it names a file, also from memory, and sessions that are
+        new afterwards go beside that.
+        """
+        where = replace(self._where, unmarked=self._dialect, in_memory=False)
+        if where.store is not None:
+            return self._open(where, path_or_ref, cwd)
+        path = _path_of(where, path_or_ref, self._cwd)
+        return self._at_path(replace(where, session_dir=os.path.dirname(path)), path, cwd)  # noqa: PTH120
+
+    def imported(self, path: AnyPath, *, cwd: str | None = None) -> SessionManager:
+        """A manager of the session in a file elsewhere, taken in where this one's sessions are; that file is only read.
+
+        A database imports it (SessionImportError for a file without a session). A folder gets a copy under a name that
+        is free, unless the file lies there already. In memory it is read.
+        """
+        where, source = replace(self._where, unmarked=self._dialect), str(absolute(path))
+        if where.store is not None:
+            home = import_database_home(where.store, source, durable=where.durable, dialect=where.dialect)
+            return self._with_home(where, home, cwd)
+        if not isinstance(self._home, FileHome):
+            return self._at_path(where, source, cwd)
+        copy, is_new = copy_into(where.files, source, self._home.folder)
+        try:
+            manager = self._at_path(replace(where, session_dir=self._home.folder), copy, cwd)
+        except BaseException:
+            if is_new:
+                where.files.unlink(copy)
+            raise
+        if is_new:
+            assert isinstance(manager._home, FileHome)
+            manager._home.note_copy()
+        return manager
+
+    def import_target(self, path: AnyPath) -> str:
+        """What `imported` will open: the path of the copy, or of the file itself where there is none.
+
+        SessionImportFileNotFoundError when there is no such file.
+        """
+        source = str(absolute(path))
+        if not os.path.exists(source) and not self._where.exists(source):  # noqa: PTH110 - Path's raises for long names
+            raise SessionImportFileNotFoundError(source)
+        return copy_path(self._where.files, source, self._home.folder) if isinstance(self._home, FileHome) else source
+
+    def become(self, other: SessionManager) -> None:
+        """Go on with the session of another manager, made beside this one, in its place; that one is of no use then.
+
+        What goes wrong in leaving this session is logged and ends with it.
+        """
+        self._leave(self._home)
+        self.__dict__.update(other.__dict__)
+        self.note_use()
+
+    def discard(self) -> None:
+        """Take back what was made for a session beside another, which nobody has used: what is new of it goes again."""
+        self._home.discard()
+
+    def note_use(self) -> None:
+        """Remember the session as the one last used here, where the client does so; "continue" goes on with that."""
+        home = self._home
+        if self._dialect == "xcsh" and isinstance(home, FileHome) and home.is_written and self._where.uses_file_system:
+            breadcrumbs.write_breadcrumb(self._where.agent_dir_for("xcsh"), self._cwd, home.path)
+
+    def _beside(
+        self, header: Entry, entries: Iterable[Any], *, write: bool, cwd: str | None = None
+    ) -> SessionManager:  # fmt: skip
+        copies = [dict(entry) if type(entry) is dict else entry for entry in entries]  # each manager may change its own
+        home = self._home.beside(header, copies, title_slot=_title_slot(self._dialect, header))
         if write:
-            new.write_held()  # should this fail, the manager is where it was
-        self._home = new
-        self._begin(write=False)
-        self._leave(old)
+            home.write_held()
+        manager = SessionManager(self._where, home, self._cwd if cwd is None else cwd)
+        manager._begin(write=False)
+        return manager
 
     @staticmethod
     def _leave(home: Home) -> None:
@@ -567,11 +647,15 @@ class SessionManager:
             return
         self._home.write_held()
         self._gate_open, self._holds_entries = True, False
-        self._leave_breadcrumb()
+        self.note_use()
 
     def is_on_disk(self) -> bool:
         """Whether all that was appended is written: False as long as entries wait for the gate."""
         return self._home.is_written and not self._holds_entries
+
+    def is_saved(self) -> bool:
+        """Whether others can find the session: its file or row is there."""
+        return self._home.is_written
 
     def is_persisted(self) -> bool:
         """Whether the session has a place outside of memory."""
@@ -596,10 +680,6 @@ class SessionManager:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:  # fmt: skip
         self.close()
-
-    def _leave_breadcrumb(self) -> None:
-        if self._dialect == "xcsh" and isinstance(self._home, FileHome) and self._where.uses_file_system:
-            breadcrumbs.write_breadcrumb(self._where.agent_dir_for("xcsh"), self._cwd, self._home.path)
 
     # -- looking -------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,13 @@ from sessiondb.checkpoints import Checkpoints
 from sessiondb.connection import StoreConnection, default_path, live_transaction, open_database, select
 from sessiondb.discovery import agent_roots, find
 from sessiondb.entries import read_entries, read_header, read_raw_entry
-from sessiondb.errors import DatabaseUnavailableError, EntryNotFoundError, ReadOnlyError, sqlite_errors
+from sessiondb.errors import (
+    DatabaseUnavailableError,
+    EntryNotFoundError,
+    ReadOnlyError,
+    SessionImportError,
+    sqlite_errors,
+)
 from sessiondb.files import absolute
 from sessiondb.importer import Options, import_found
 from sessiondb.jsonl import UNSET, Unset
@@ -139,6 +145,17 @@ class Store:
         roots = agent_roots() if paths is None else [absolute(path) for path in paths]
         options = Options(require_dialect(dialect), session_id, dry_run, on_progress)
         return self._import(roots, options, remember=not dry_run)
+
+    def import_session(self, path: str | os.PathLike[str], *, dialect: str | None = None) -> tuple[SessionInfo, bool]:
+        """Take in one session file; the session, and whether it is new. `refresh` does not look at the file again.
+
+        Raises SessionImportError, with the reason, for a file that cannot be taken in.
+        """
+        file = absolute(path)
+        report = self._import([file], Options(require_dialect(dialect)), remember=False)
+        if report.skipped or report.files == 0:
+            raise SessionImportError(str(file), report.skipped[0].reason if report.skipped else "no session file")
+        return self.session(file), report.imported > 0
 
     def refresh(self, *, on_progress: OnProgress | None = None) -> ImportReport:
         """Take in what grew or came under the roots of earlier imports; files that did not change cost a stat."""

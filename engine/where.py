@@ -198,8 +198,9 @@ class Where:
         home = self.new(header, dialect=dialect, path=path)
         if isinstance(home, FileHome) and self.files.exists(path):
             raw = encode_text(self.files.read_text(path))
+            home.undo = partial(self.files.write_text, path, "")
             if raw:
-                put_aside(self.files, path)
+                home.undo = partial(self.files.rename, put_aside(self.files, path), path)
             home.note_file(raw, keeps_bytes=True)
             home.rewrite()
         return home
