@@ -455,7 +455,7 @@ class _Target:
 
 def _require_cwd(manager: SessionManager, fallback_cwd: str) -> None:
     file, cwd = manager.get_session_file(), manager.get_cwd()
-    if file and cwd and not os.path.exists(cwd):  # noqa: PTH110 - Path's raises for a name that is too long
+    if file and cwd and not os.path.isdir(cwd):  # noqa: PTH112 - never raises
         raise MissingSessionCwdError(file, cwd, fallback_cwd)
 
 
