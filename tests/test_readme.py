@@ -66,7 +66,7 @@ def test_the_commands_of_the_clone_are_targets_of_the_makefile() -> None:
 def test_the_python_example_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    example, _ = blocks("python")
+    example, _, _ = blocks("python")
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     monkeypatch.chdir(tmp_path)
     exec(compile(example, "README.md", "exec"), {})  # noqa: S102 - the example is ours
@@ -78,10 +78,29 @@ def test_the_python_example_runs(
 def test_the_example_of_a_live_session_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, example = blocks("python")
+    _, example, _ = blocks("python")
     monkeypatch.chdir(tmp_path)
     exec(compile(example, "README.md", "exec"), {})  # noqa: S102 - the example is ours
     assert capsys.readouterr().out == "['user', 'assistant'] go to the model; 3 entries are kept\n"
+
+
+def test_the_example_of_a_host_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, _, example = blocks("python")
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    monkeypatch.chdir(tmp_path)
+    asked: list[str] = []
+
+    def answer(question: str) -> str:
+        asked.append(question)
+        return "yes"
+
+    monkeypatch.setattr("builtins.input", answer)
+    exec(compile(example, "README.md", "exec"), {})  # noqa: S102 - the example is ours
+    assert asked == [f"/srv/shop is gone. Go on in {tmp_path}? "]
+    assert capsys.readouterr().out == "22 entries on the screen\n"
+    assert len(list((tmp_path / "sessions").iterdir())) == 1
 
 
 def test_the_demo_runs(environment: dict[str, str], tmp_path: Path) -> None:
