@@ -2,12 +2,14 @@
 
 A batch holds finished sessions and the one that is being read. Flushing writes the finished ones in one transaction;
 what there is of the unfinished one is staged: its rows are hidden from every view until the transaction that completes
-it. The commit itself, mostly waiting for the disk, runs beside the reading of the next files.
+it. The text index and the commit itself, mostly SQLite's work and the disk's, are seen to while the next files are
+read.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -25,12 +27,17 @@ from sessiondb.lines import FaultRow, Indexer
 from sessiondb.metadata import Dialect
 from sessiondb.report import LISTED_FAULTS, FileFault, ImportReport, Skipped
 from sessiondb.sources import Source, Sources
+from sessiondb.text_index import TextRow, write_texts
 
 if TYPE_CHECKING:
     from hashlib import _Hash
 
 BATCH_BYTES: Final = 32 << 20
 """How much is written in one transaction: under a second of write lock. Less waits more often for the disk."""
+
+SWITCH_SECONDS: Final = 0.0005
+"""How long Python lets a thread wait while another runs. With its own 5 ms, the thread that writes texts, mostly inside
+of SQLite, would wait so long at each statement for the one that reads."""
 
 SELECT_BY_DIGEST = """
 SELECT pk FROM session
@@ -93,11 +100,14 @@ class Batch:
         self._dry_digests: set[bytes] = set()
         self._namesakes: dict[str, int] = {}
         self._beside = ThreadPoolExecutor(max_workers=1)
+        self._switch_interval = sys.getswitchinterval()
         self._commit: Future[None] | None = None
         self._is_writing = False
+        self._texts: list[TextRow] = []  # of the transaction at hand
         self._live: dict[int, list[int]] | None = None  # sessions that never were in a file, by their bytes
 
     def __enter__(self) -> Batch:
+        sys.setswitchinterval(SWITCH_SECONDS)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -113,6 +123,7 @@ class Batch:
             raise
         finally:
             self._beside.shutdown()
+            sys.setswitchinterval(self._switch_interval)
 
     @property
     def db(self) -> apsw.Connection:
@@ -218,8 +229,16 @@ class Batch:
     # -- what is written -----------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Write the finished sessions in one transaction, then what there is of the one being read."""
-        self._flush_finished()
+        """Write the finished sessions, and what there is of the one being read, in one transaction."""
+        if self._dry_run or self._pending[-1:] == [] or self._pending[-1].grows:
+            self._flush_finished()
+            self._flush_unfinished()
+        else:
+            with self._transaction():  # one commit, which is not waited for
+                self._flush_finished()
+                self._flush_unfinished()
+
+    def _flush_unfinished(self) -> None:
         for pending in self._pending:
             if self._dry_run:
                 self._count_faults(pending, pending.indexer.take_rows().faults)
@@ -254,6 +273,8 @@ class Batch:
         pending.is_staged = True
         derived = indexer.take_rows()
         self._count_faults(pending, derived.faults)
+        self._texts += derived.texts
+        derived.texts = []
         rows.write_rows(self.db, derived)
         if pending.is_complete:
             self._complete(pending)
@@ -364,8 +385,11 @@ class Batch:
             yield
         finally:
             self._is_writing = False
-        if not keep_open:
-            self._commit = self._beside.submit(_commit, self._connection)
+        texts, self._texts = self._texts, []
+        if keep_open:
+            write_texts(self._connection, texts)
+        else:
+            self._commit = self._beside.submit(_commit, self._connection, texts)
 
     def _give_up(self) -> None:
         """Leave no transaction open. The error that led here is the one to tell."""
@@ -378,6 +402,7 @@ class Batch:
             self.forget()
 
 
-def _commit(db: apsw.Connection) -> None:
+def _commit(db: apsw.Connection, texts: list[TextRow]) -> None:
+    write_texts(db, texts)
     db.execute("COMMIT")
     checkpoint(db)

@@ -10,6 +10,7 @@ import apsw
 from sessiondb import rows
 from sessiondb.connection import open_scratch, select, select_value, snapshot
 from sessiondb.lineage import count_wrong_links
+from sessiondb.text_index import COUNT_STRAY_TEXTS, count_differing_words, write_texts
 
 COUNT_ORIGINALS_OF_NOBODY = """
 SELECT count(*) FROM original
@@ -45,6 +46,16 @@ WHERE session_pk NOT IN (SELECT pk FROM session) OR session_pk <> pk >> 32
 """
 
 
+COUNT_BLOCKS_OF_NOBODY = "SELECT count(*) FROM text_block WHERE (first_pk >> 32) NOT IN (SELECT pk FROM session)"
+
+SELECT_TEXTS = """
+SELECT b.first_pk + (d.id & 63), d.sz
+FROM text_block b CROSS JOIN entry_fts_docsize d ON d.id BETWEEN b.pk << 6 AND (b.pk << 6) + 63
+WHERE b.first_pk BETWEEN :first AND :last
+ORDER BY 1
+"""
+
+
 def find_problems(db: apsw.Connection) -> list[str]:
     """Every problem found: broken pages and references, lines of no session, rows that the lines do not give.
 
@@ -60,13 +71,20 @@ def find_problems(db: apsw.Connection) -> list[str]:
         problems.append(f"{wrong} sessions have another parent than their header names")
     if stray := select_value(db, COUNT_ENTRIES_OF_NOBODY):
         problems.append(f"{stray} entries belong to no session, or to another than their key says")
-    for (pk,) in list(select(db, SELECT_KEYS)):
-        with snapshot(db):
-            problems += _check_session(db, pk)
+    if stray := select_value(db, COUNT_STRAY_TEXTS):
+        problems.append(f"{stray} indexed texts belong to no session")
+    if stray := select_value(db, COUNT_BLOCKS_OF_NOBODY):
+        problems.append(f"{stray} blocks of indexed texts belong to no session")
+    with snapshot(db), closing(open_scratch(db)) as index:
+        for (pk,) in list(select(db, SELECT_KEYS)):
+            problems += _check_session(db, pk, index)
+        if wrong := count_differing_words(db, index):
+            problems.append(f"{wrong} words of the text index differ from what the lines say; `reindex` mends it")
     return problems
 
 
-def _check_session(db: apsw.Connection, session_pk: int) -> Iterator[str]:
+def _check_session(db: apsw.Connection, session_pk: int, index: apsw.Connection) -> Iterator[str]:
+    """`index` is given the texts of the session's lines."""
     digest, imported_bytes, imported_ms = next(select(db, SELECT_DIGEST, {"pk": session_pk}))
     if rows.digest_of(rows.read_original_slots(db, session_pk)) != digest:
         yield f"session {session_pk}: its imported lines do not have the digest they were imported with"
@@ -76,7 +94,9 @@ def _check_session(db: apsw.Connection, session_pk: int) -> Iterator[str]:
         for line in rows.read_lines(db, session_pk):
             indexer.add(line)
         indexer.blobs |= rows.kept_references(db, session_pk)
-        rows.write_rows(scratch, indexer.take_rows())
+        derived_rows = indexer.take_rows()
+        rows.write_rows(scratch, derived_rows)
+        write_texts(index, derived_rows.texts)
         rows.finish_session(scratch, indexer, digest=digest, imported_bytes=imported_bytes, now_ms=imported_ms)
         held, derived = _derived(db, session_pk), _derived(scratch, session_pk)
     for name in held:
@@ -92,4 +112,5 @@ def _derived(db: apsw.Connection, session_pk: int) -> dict[str, list[tuple[objec
         "lines": list(select(db, SELECT_SLOTS, keys)),
         "blob references": list(select(db, SELECT_BLOB_REFERENCES, {"pk": session_pk})),
         "faults": list(select(db, SELECT_FAULTS, {"pk": session_pk})),
+        "indexed texts": list(select(db, SELECT_TEXTS, keys)),
     }

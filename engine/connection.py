@@ -25,7 +25,12 @@ from sessiondb.schema import APPLICATION_ID
 PAGE_SIZE = 8192
 """Measured: 8 KiB pages beat 4 KiB by a quarter on import and cost nothing on point reads."""
 
-SELECT_TABLES = "SELECT sql FROM sqlite_schema WHERE type = 'table' AND sql IS NOT NULL ORDER BY name"
+SELECT_TABLES = """
+SELECT s.sql
+FROM pragma_table_list t CROSS JOIN sqlite_schema s ON s.name = t.name
+WHERE t.schema = 'main' AND t.type IN ('table', 'virtual') AND s.sql IS NOT NULL
+ORDER BY s.name
+"""
 
 SMALLEST_DATABASE = 512
 """Bytes of the smallest page."""
@@ -85,8 +90,8 @@ def open_database(path: Path, *, read_only: bool = False, timeout: float = 10.0)
 
 
 def open_scratch(like: apsw.Connection) -> apsw.Connection:
-    """An empty database in memory with the tables of another; gone when it is closed."""
-    scratch = apsw.Connection(":memory:")
+    """An empty database with the tables of another, in memory or in a file without a name; gone when it is closed."""
+    scratch = apsw.Connection("")
     for (create,) in select(like, SELECT_TABLES):
         scratch.execute(create)
     return scratch

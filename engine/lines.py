@@ -27,7 +27,10 @@ from sessiondb.jsonl import (
 )
 from sessiondb.metadata import Metadata, text_of
 from sessiondb.schema import SLOT_BITS
+from sessiondb.text_index import TextRow
+from sessiondb.texts import texts_of
 from sessiondb.tree import SETTINGS
+from sessiondb.words import spaced
 
 PIECE_BYTES: Final = 1 << 28
 """How much of a line over SQLite's limit goes into one slot."""
@@ -65,6 +68,7 @@ class Rows:
     text_lines: list[LineRow] = field(default_factory=list)
     blob_lines: list[LineRow] = field(default_factory=list)
     entries: list[EntryRow] = field(default_factory=list)
+    texts: list[TextRow] = field(default_factory=list)
     faults: list[FaultRow] = field(default_factory=list)
 
 
@@ -140,6 +144,10 @@ class Indexer:
                 self.metadata.note_title_slot(value)
             else:
                 level = self._add_entry(value, kind if type(kind) is str else None)
+            texts = texts_of(value)
+            if texts is not None:
+                key = self._base + self.place.slot
+                self.rows.texts.append((key, *[None if text is None else spaced(text) for text in texts]))
         self._keep(raw, is_text, level)
 
     def _add_odd(self, raw: bytes) -> None:

@@ -16,7 +16,7 @@ READING: Final = frozenset(
 
 READING_PRAGMAS: Final = frozenset(
     {"table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo", "foreign_key_list",
-     "compile_options", "function_list", "page_count", "page_size", "freelist_count", "user_version"}
+     "compile_options", "data_version", "function_list", "page_count", "page_size", "freelist_count", "user_version"}
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from sessiondb.lineage import link_lineage, link_parents, naming
 from sessiondb.lines import DEPTH_SHIFT, ROOT_LEVEL, STATE_MASK, FaultRow, Indexer, Place, Rows, blob_references
 from sessiondb.metadata import Metadata
 from sessiondb.schema import LAST_SLOT, SLOT_BITS
+from sessiondb.text_index import DELETE_BLOCKS, delete_texts, write_texts
 from sessiondb.tree import SETTINGS
 from sessiondb.untangle import untangle
 
@@ -121,6 +122,10 @@ DELETE_LINES = "DELETE FROM line WHERE pk BETWEEN :first AND :last"
 DELETE_FAULTS = "DELETE FROM fault WHERE session_pk = :pk"
 DELETE_BLOB_REFERENCES = "DELETE FROM blob_reference WHERE session_pk = :pk"
 
+IS_ANY_TEXT_INDEXED = "SELECT EXISTS (SELECT 1 FROM text_block)"
+
+SELECT_SESSIONS = "SELECT pk FROM session WHERE staged_by IS NULL ORDER BY pk"
+
 SELECT_STAGED = """
 SELECT pk, staged_by FROM session INDEXED BY ix_session_staged
 WHERE staged_by IS NOT NULL
@@ -169,6 +174,7 @@ def write_rows(db: apsw.Connection, rows: Rows) -> None:
     """Insert what an Indexer derived."""
     _insert(db, INSERT_TEXT_LINES, INSERT_TEXT_LINE, rows.text_lines)
     _insert(db, INSERT_ENTRIES, INSERT_ENTRY, rows.entries)
+    write_texts(db, rows.texts)
     if rows.blob_lines:
         db.executemany(INSERT_BLOB_LINE, rows.blob_lines)
     if rows.faults:
@@ -331,6 +337,7 @@ def join_pieces(slots: Iterable[bytes]) -> Iterator[bytes]:
 def clear_derived(db: apsw.Connection, session_pk: int) -> None:
     """Remove everything of a session but its row and where it came from."""
     db.execute(DELETE_LINES, key_range(session_pk))
+    db.execute(DELETE_BLOCKS, key_range(session_pk))
     _clear_what_lines_gave(db, session_pk)
 
 
@@ -367,6 +374,29 @@ def replace_lines(db: apsw.Connection, indexer: Indexer, new_lines: Iterable[byt
     return derived.faults + faults
 
 
+def rebuild(db: apsw.Connection, session_pk: int) -> None:
+    """Derive again, from its lines alone, all that is stored of a session beside them; in the caller's transaction."""
+    digest, imported_bytes, imported_ms, *_ = next(select(db, SELECT_IMPORTED, {"pk": session_pk}))
+    indexer = restart(db, session_pk)
+    for line in read_lines(db, session_pk):
+        indexer.add(line)
+    derived = indexer.take_rows()
+    derived.text_lines, derived.blob_lines = [], []
+    indexer.blobs |= kept_references(db, session_pk)
+    _clear_what_lines_gave(db, session_pk)
+    db.execute(DELETE_BLOCKS, key_range(session_pk))
+    write_rows(db, derived)
+    finish_session(db, indexer, digest=digest, imported_bytes=imported_bytes, now_ms=imported_ms)
+
+
+def index_texts(db: apsw.Connection, session_pk: int) -> None:
+    """Put what is said in a session's lines into the text index, which has nothing of it."""
+    indexer = restart(db, session_pk)
+    for line in read_lines(db, session_pk):
+        indexer.add(line)
+    write_texts(db, indexer.take_rows().texts)
+
+
 def _put_lines_by(
     db: apsw.Connection, session_pk: int, derived: Rows, imported_bytes: int, original_slots: int | None
 ) -> int:  # fmt: skip
@@ -394,8 +424,10 @@ def _put_lines_by(
             kept.append((key, imported))
     db.executemany(INSERT_ORIGINAL, kept)  # ignores what an earlier rewrite kept: that was the imported one
     db.executemany(DELETE_LINE, stale)
+    delete_texts(db, (key for (key,) in stale))
     derived.text_lines = [row for row in derived.text_lines if row[0] in new]
     derived.blob_lines = [row for row in derived.blob_lines if row[0] in new]
+    derived.texts = [row for row in derived.texts if row[0] in new]
     return slots if original_slots is None else original_slots
 
 

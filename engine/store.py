@@ -17,7 +17,15 @@ from sessiondb import exporter, sessions
 from sessiondb.blobs import BlobStore
 from sessiondb.check import find_problems
 from sessiondb.checkpoints import Checkpoints
-from sessiondb.connection import StoreConnection, default_path, live_transaction, open_database, select
+from sessiondb.connection import (
+    StoreConnection,
+    default_path,
+    live_transaction,
+    open_database,
+    select,
+    snapshot,
+    transaction,
+)
 from sessiondb.discovery import agent_roots, find
 from sessiondb.entries import read_entries, read_header, read_raw_entry
 from sessiondb.errors import (
@@ -33,7 +41,7 @@ from sessiondb.jsonl import UNSET, Unset
 from sessiondb.metadata import require_dialect
 from sessiondb.query import Result, run_query
 from sessiondb.report import ImportReport, OnProgress
-from sessiondb.rows import remove_abandoned
+from sessiondb.rows import SELECT_SESSIONS, rebuild, remove_abandoned
 from sessiondb.sessions import Filter, SessionInfo
 from sessiondb.sources import Sources
 from sessiondb.tree import Entry, TreeNode, build_tree
@@ -46,6 +54,7 @@ if TYPE_CHECKING:
 
     from sessiondb.context import ContextReport
     from sessiondb.later_branch import LaterBranch
+    from sessiondb.search import Order, SearchResult
     from sessiondb.stored_tree import StoredTree
 
 SELECT_FAULTS = "SELECT line, offset, kind, message FROM fault WHERE session_pk = :pk ORDER BY line, offset, pk"
@@ -293,6 +302,45 @@ class Store:
         info = self.session(session)
         with self._errors():
             return find_later_branch(self.connection, info.pk)
+
+    def search(
+        self, text: str, *, kinds: Sequence[str] = (), cwd: str | None = None, session: SessionRef | None = None,
+        role: str | None = None, tool: str | None = None, model: str | None = None, since_ms: int | None = None,
+        until_ms: int | None = None, fts: bool = False, order: Order = "rank", limit: int | None = 20, offset: int = 0,
+        max_chars: int | None = None,
+    ) -> SearchResult:  # fmt: skip
+        """The entries that hold every word of `text`, best first or "newest" first.
+
+        Any text is taken as words: only a trailing `*` (a prefix) and a closed pair of double quotes (a phrase) are
+        operators, unless `fts` says that it is in FTS5's own syntax. All texts of entries are looked at, and the
+        sessions' names; `kinds` narrows that to some of `texts.KINDS`, the others to entries (and sessions) of
+        exactly that value. `max_chars` bounds the hits' size as JSON. ValueError for an unknown kind or order,
+        BadQueryError for wrong syntax.
+        """
+        from sessiondb.search import Narrowing, search
+
+        if order not in ("rank", "newest"):
+            raise ValueError(f"order is 'rank' or 'newest', not {order!r}")
+        pk = None if session is None else self.session(session).pk
+        where = Narrowing(kinds, cwd, pk, role, tool, model, since_ms, until_ms)
+        with self._errors(), snapshot(self.connection):
+            return search(
+                self.connection, text, where, fts=fts, order=order, limit=limit, offset=offset, max_chars=max_chars
+            )  # fmt: skip
+
+    def reindex(self, session: SessionRef | None = None) -> int:
+        """Derive everything that is stored beside the lines again, for one session or all; how many that were.
+
+        Each is one transaction; what others append meanwhile is kept.
+        """
+        self.require_writable()
+        db = self.connection
+        with self._errors():
+            keys = [self.session(session).pk] if session else [pk for (pk,) in list(select(db, SELECT_SESSIONS))]
+            for pk in keys:
+                with transaction(db):
+                    rebuild(db, pk)
+        return len(keys)
 
     def faults(self, session: SessionRef) -> list[dict[str, Any]]:
         """What is wrong in the session's lines: `line` (from 1), `offset` (bytes), `kind`, `message`."""

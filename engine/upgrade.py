@@ -10,7 +10,7 @@ from pathlib import Path
 
 import apsw
 
-from sessiondb.connection import select_value
+from sessiondb.connection import select, select_value
 from sessiondb.errors import ReadOnlyError, SchemaTooNewError, SessionDBWarning, sqlite_errors
 from sessiondb.schema import APPLICATION_ID, REVISION
 from sessiondb.schema.views import VIEWS
@@ -76,3 +76,13 @@ def _upgrade(db: apsw.Connection) -> None:
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
         connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
+        _index_texts(db)
+
+
+def _index_texts(db: apsw.Connection) -> None:
+    """Fill the text index from the lines, unless it was filled before."""
+    from sessiondb import rows
+
+    if not select_value(db, rows.IS_ANY_TEXT_INDEXED):
+        for (session_pk,) in list(select(db, rows.SELECT_SESSIONS)):
+            rows.index_texts(db, session_pk)

@@ -187,6 +187,14 @@ blob_reference = Table(
     sqlite_with_rowid=False,
 )
 
+text_block = Table(
+    "text_block",
+    metadata,
+    Column("pk", Integer, primary_key=True),
+    Column("first_pk", Integer, nullable=False, unique=True),
+    sqlite_strict=True,
+)
+
 state = Table(
     "state",
     metadata,

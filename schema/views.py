@@ -44,7 +44,15 @@ BEGIN
   DELETE FROM line WHERE pk BETWEEN old.pk << 32 AND (old.pk << 32) + 4294967295;
   DELETE FROM entry WHERE pk BETWEEN old.pk << 32 AND (old.pk << 32) + 4294967295;
   DELETE FROM original WHERE pk BETWEEN old.pk << 32 AND (old.pk << 32) + 4294967295;
+  DELETE FROM text_block WHERE first_pk BETWEEN old.pk << 32 AND (old.pk << 32) + 4294967295;
 END
 """
 
-TRIGGERS: Final = {"session_deletes_its_lines": DELETE_LINES}
+DELETE_TEXTS: Final = """
+CREATE TRIGGER text_block_deletes_its_texts AFTER DELETE ON text_block
+BEGIN
+  DELETE FROM entry_fts WHERE rowid BETWEEN old.pk << 6 AND (old.pk << 6) + 63;
+END
+"""
+
+TRIGGERS: Final = {"session_deletes_its_lines": DELETE_LINES, "text_block_deletes_its_texts": DELETE_TEXTS}

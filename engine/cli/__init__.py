@@ -23,8 +23,10 @@ COMMANDS: Final = {
     "show": "showing",
     "tree": "tree",
     "context": "context",
+    "search": "searching",
     "sql": "querying",
     "check": "checking",
+    "reindex": "reindexing",
 }
 """Each command's module, in the order of the help. In it the command is called `command`."""
 

@@ -44,7 +44,7 @@ def command(
     offset: int, superseded: bool, ndjson: bool, fresh: bool,
 ) -> None:  # fmt: skip
     """List sessions, newest activity first: the time of the last message, never the file's."""
-    which = Filter(_absolute_cwd(cwd), query, since, until, superseded)
+    which = Filter(absolute_cwd(cwd), query, since, until, superseded)
     if limit is None and on_terminal() and not (settings.json or ndjson):
         limit = TERMINAL_LIMIT
     with reading(settings, fresh=fresh) as store:
@@ -62,7 +62,7 @@ def command(
             _say_what_is_left(len(found), offset, total)
 
 
-def _absolute_cwd(cwd: str | None) -> str | None:
+def absolute_cwd(cwd: str | None) -> str | None:
     """The working directory as a header has it; one of another system stays as it is."""
     return cwd if cwd is None or PureWindowsPath(cwd).drive else str(absolute(cwd))
 

@@ -16,11 +16,13 @@ from sessiondb.cli.preview import kind_of, preview
 from sessiondb.cli.printable import columns_of, counted, one_line, pad, printable, with_tilde
 from sessiondb.cli.table import Column, table
 from sessiondb.cli.times import entry_time, full_time
+from sessiondb.errors import EntryNotFoundError
 from sessiondb.jsonl import parse_time
 from sessiondb.sessions import SessionInfo
 from sessiondb.store import Store
 
 TERMINAL_LIMIT: Final = 50
+AROUND: Final = 11
 
 NARROW_KIND: Final = 14
 """Columns of a kind where they are scarce: room for `custom_message` and `branch_summary`."""
@@ -42,22 +44,29 @@ FAULT_COLUMNS: Final = (Column("line", right=True), Column("byte", right=True), 
 @click.argument("ref", type=PATH)
 @click.argument("entry", type=TEXT, required=False)
 @click.option("--faults", is_flag=True, help="What is wrong in its lines, instead of the entries.")
+@click.option("--around", type=TEXT, metavar="ENTRY", help="Only this entry and those beside it (--limit, else 11).")
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most so many entries (on a terminal 50, else all).")  # noqa: E501
 @click.option("--offset", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out the first N entries.")
 @takes_ndjson
 @reads
 @click.pass_obj
 def command(
-    settings: Settings, ref: str, entry: str | None, faults: bool, limit: int | None, offset: int, ndjson: bool,
-    fresh: bool,
+    settings: Settings, ref: str, entry: str | None, faults: bool, around: str | None, limit: int | None, offset: int,
+    ndjson: bool, fresh: bool,
 ) -> None:  # fmt: skip
     """Show what is known of a session and how its entries begin; with ENTRY, exactly the bytes of that entry's JSON."""
-    if entry is not None and (faults or ndjson):
-        raise click.UsageError("with ENTRY go neither --faults nor --ndjson")
+    if entry is not None and (faults or ndjson or around):
+        raise click.UsageError("with ENTRY go neither --faults nor --ndjson nor --around")
+    if around is not None and (faults or offset):
+        raise click.UsageError("with --around go neither --faults nor --offset")
+    if limit is None and around is not None:
+        limit = AROUND
     if limit is None and on_terminal() and not (settings.json or ndjson):
         limit = TERMINAL_LIMIT
     with reading(settings, fresh=fresh) as store:
         info = store.session(ref)
+        if around is not None:
+            offset = _first_around(store.entries(info), around, limit or AROUND)
         if entry is not None:
             put_json_bytes(store.raw_entry(info, entry))  # one JSON document already
         elif faults:
@@ -69,7 +78,7 @@ def command(
             _print_document(store, info, offset, limit)
         else:
             put(_head(store, info))
-            _show_entries(store, info, offset, limit)
+            _show_entries(store, info, offset, limit, around)
             say_later_branch(store.later_branch(info))
 
 
@@ -146,20 +155,30 @@ def _id_of(store: Store, pk: int) -> str:
     return printable(rows[0]["id"]) if rows else "a session that is no more"
 
 
-def _show_entries(store: Store, info: SessionInfo, offset: int, limit: int | None) -> None:
+def _first_around(entries: list[Any], entry_id: str, count: int) -> int:
+    """How many entries stand before the first of `count` that have the entry in their middle."""
+    places = [place for place, entry in enumerate(entries) if type(entry) is dict and entry.get("id") == entry_id]
+    if not places:
+        raise EntryNotFoundError(entry_id)
+    return max(0, min(places[-1] - count // 2, len(entries) - count))
+
+
+def _show_entries(store: Store, info: SessionInfo, offset: int, limit: int | None, around: str | None) -> None:
     entries = _numbered_entries(store, info)
     shown = entries[offset:][:limit]
     if shown:
-        put(table(ENTRY_COLUMNS, [_row(item["line"], item["entry"]) for item in shown]))
+        put(table(ENTRY_COLUMNS, [_row(item["line"], item["entry"], around) for item in shown]))
     if len(shown) < len(entries):
         say(f"{len(shown):,} of {len(entries):,} entries, from number {offset + 1:,}; --limit and --offset show others")
 
 
-def _row(line: int, entry: Any) -> tuple[str, ...]:
+def _row(line: int, entry: Any, around: str | None) -> tuple[str, ...]:
     is_object = type(entry) is dict
     entry_id = entry.get("id") if is_object else None
     time_ms = parse_time(entry.get("timestamp")) if is_object else None
     shown_id = printable(entry_id) if type(entry_id) is str else ""
+    if around is not None and entry_id == around:
+        shown_id += " ←"
     if width() is None:
         return (f"{line:,}", shown_id, kind_of(entry), full_time(time_ms), preview(entry))
     return (f"{line:,}", shown_id, kind_of(entry, NARROW_KIND), entry_time(time_ms), preview(entry))

@@ -1,0 +1,98 @@
+"""The index of what is said in entries: written with the lines, and made again from them alone.
+
+A row of `entry_fts` is one slot that holds a text. It depends on the bytes of that slot and on nothing else, so it
+changes when the line does. FTS5 writes rows' numbers as differences, which are short when the numbers lie close to each
+other (a fifth of the index): slots are numbered here by blocks of 64, handed out as they are needed (`text_block`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, zip_longest
+from typing import Any, Final
+
+import apsw
+
+from sessiondb.connection import select, select_value
+from sessiondb.schema.search import BLOCK_BITS
+from sessiondb.texts import KINDS
+
+TextRow = tuple[Any, ...]
+"""A slot's key, then a spaced text or None for each kind."""
+
+IN_BLOCK: Final = (1 << BLOCK_BITS) - 1
+
+SELECT_BLOCK = "SELECT pk FROM text_block WHERE first_pk = :first_pk"
+INSERT_BLOCK = "INSERT INTO text_block (first_pk) VALUES (:first_pk) RETURNING pk"
+DELETE_BLOCKS = "DELETE FROM text_block WHERE first_pk BETWEEN :first AND :last"
+
+INSERT_TEXTS = f"""
+INSERT INTO entry_fts (rowid, {', '.join(KINDS)})
+VALUES (?{', ?' * len(KINDS)})
+"""
+
+ROWS_AT_ONCE: Final = 512
+"""In one statement: while it runs, another thread reads the next files."""
+
+INSERT_MANY_TEXTS = INSERT_TEXTS + f", (?{', ?' * len(KINDS)})" * (ROWS_AT_ONCE - 1)
+
+DELETE_TEXT = "DELETE FROM entry_fts WHERE rowid = ?"
+
+COUNT_STRAY_TEXTS = "SELECT count(*) FROM entry_fts_docsize WHERE (id >> 6) NOT IN (SELECT pk FROM text_block)"
+
+CREATE_WORDS = "CREATE VIRTUAL TABLE temp.entry_word USING fts5vocab('main', 'entry_fts', 'col')"
+DROP_WORDS = "DROP TABLE temp.entry_word"
+SELECT_WORDS = "SELECT term, col, doc, cnt FROM temp.entry_word WHERE cnt > 0 ORDER BY term, col"
+
+
+def write_texts(db: apsw.Connection, texts: Sequence[TextRow]) -> None:
+    """Add what Indexers found to say of new slots."""
+    numbers = _Numbers(db)
+    rows = [(numbers.of(key), *kinds) for key, *kinds in texts]
+    whole = len(rows) - len(rows) % ROWS_AT_ONCE
+    for start in range(0, whole, ROWS_AT_ONCE):
+        db.execute(INSERT_MANY_TEXTS, tuple(chain.from_iterable(rows[start : start + ROWS_AT_ONCE])))
+    for row in rows[whole:]:
+        db.execute(INSERT_TEXTS, row)
+
+
+def delete_texts(db: apsw.Connection, keys: Iterable[int]) -> None:
+    """Forget the slots of these keys."""
+    for key in keys:
+        block = select_value(db, SELECT_BLOCK, {"first_pk": key & ~IN_BLOCK})
+        if block is not None:
+            db.execute(DELETE_TEXT, (block << BLOCK_BITS | key & IN_BLOCK,))
+
+
+def count_differing_words(db: apsw.Connection, other: apsw.Connection) -> int:
+    """How many words stand in one index more often, or in more entries, than in the other."""
+    with _words(db) as ours, _words(other) as theirs:
+        return sum(1 for mine, its in zip_longest(ours, theirs) if mine != its)
+
+
+@contextmanager
+def _words(db: apsw.Connection) -> Iterator[Iterator[tuple[Any, ...]]]:
+    db.execute(CREATE_WORDS)
+    try:
+        yield select(db, SELECT_WORDS)
+    finally:
+        db.execute(DROP_WORDS)
+
+
+class _Numbers:
+    """What slots' keys are in the index."""
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self._db = db
+        self._first_pk = -1
+        self._base = 0
+
+    def of(self, key: int) -> int:
+        first_pk = key & ~IN_BLOCK
+        if first_pk != self._first_pk:
+            found = select_value(self._db, SELECT_BLOCK, {"first_pk": first_pk})
+            if found is None:
+                found = select_value(self._db, INSERT_BLOCK, {"first_pk": first_pk})
+            self._first_pk, self._base = first_pk, found << BLOCK_BITS
+        return self._base | key & IN_BLOCK

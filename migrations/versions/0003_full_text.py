@@ -1,0 +1,42 @@
+"""The full-text index of entries. What stands in it comes from the lines, so it is filled by sessiondb, not here."""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+
+STATEMENTS = (
+    """
+    CREATE VIRTUAL TABLE entry_fts USING fts5(
+      result, text, thinking, call, summary, custom, bash, label, name, other,
+      content = '', contentless_delete = 1,
+      tokenize = "unicode61 remove_diacritics 2 categories 'L* N* Co S* M*' tokenchars '\u166d'"
+    )
+    """,
+    "CREATE TABLE text_block (pk INTEGER NOT NULL PRIMARY KEY, first_pk INTEGER NOT NULL UNIQUE) STRICT",
+    """
+    CREATE TRIGGER text_block_deletes_its_texts AFTER DELETE ON text_block
+    BEGIN
+      DELETE FROM entry_fts WHERE rowid BETWEEN old.pk << 6 AND (old.pk << 6) + 63;
+    END
+    """,
+    "INSERT INTO entry_fts (entry_fts, rank) VALUES ('hashsize', 33554432)",
+    "INSERT INTO entry_fts (entry_fts, rank) VALUES ('automerge', 8)",
+    "DROP TRIGGER session_deletes_its_lines",
+    """
+    CREATE TRIGGER session_deletes_its_lines AFTER DELETE ON session
+    BEGIN
+      DELETE FROM line WHERE pk BETWEEN old.pk << 32 AND (old.pk << 32) + 4294967295;
+      DELETE FROM entry WHERE pk BETWEEN old.pk << 32 AND (old.pk << 32) + 4294967295;
+      DELETE FROM original WHERE pk BETWEEN old.pk << 32 AND (old.pk << 32) + 4294967295;
+      DELETE FROM text_block WHERE first_pk BETWEEN old.pk << 32 AND (old.pk << 32) + 4294967295;
+    END
+    """,
+)
+
+
+def upgrade() -> None:
+    for statement in STATEMENTS:
+        op.execute(statement)
