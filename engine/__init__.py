@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         SessionWriteError,
     )
     from sessiondb.file_storage import FileSessionStorage
+    from sessiondb.history import HistoryStorage
     from sessiondb.jsonl import UNSET
     from sessiondb.manager import SessionManager
     from sessiondb.memory_storage import MemorySessionStorage
@@ -47,6 +48,7 @@ _HOMES = {
     "EntryNotFoundError": "sessiondb.errors",
     "FileSessionStorage": "sessiondb.file_storage",
     "ForkEntryError": "sessiondb.errors",
+    "HistoryStorage": "sessiondb.history",
     "ImportReport": "sessiondb.report",
     "MemorySessionStorage": "sessiondb.memory_storage",
     "MissingSessionCwdError": "sessiondb.errors",
@@ -83,6 +85,7 @@ __all__ = [
     "EntryNotFoundError",
     "FileSessionStorage",
     "ForkEntryError",
+    "HistoryStorage",
     "ImportReport",
     "MemorySessionStorage",
     "MissingSessionCwdError",

@@ -48,6 +48,9 @@ WHERE session_pk NOT IN (SELECT pk FROM session) OR session_pk <> pk >> 32
 
 COUNT_BLOCKS_OF_NOBODY = "SELECT count(*) FROM text_block WHERE (first_pk >> 32) NOT IN (SELECT pk FROM session)"
 
+SELECT_PROMPTS = "SELECT id, prompt, created_at, cwd FROM history ORDER BY id"
+INSERT_PROMPT = "INSERT INTO history (id, prompt, created_at, cwd) VALUES (?, ?, ?, ?)"
+
 SELECT_TEXTS = """
 SELECT b.first_pk + (d.id & 63), d.sz
 FROM text_block b CROSS JOIN entry_fts_docsize d ON d.id BETWEEN b.pk << 6 AND (b.pk << 6) + 63
@@ -76,6 +79,8 @@ def find_problems(db: apsw.Connection) -> list[str]:
     if stray := select_value(db, COUNT_BLOCKS_OF_NOBODY):
         problems.append(f"{stray} blocks of indexed texts belong to no session")
     with snapshot(db), closing(open_scratch(db)) as index:
+        index.executemany(INSERT_PROMPT, select(db, SELECT_PROMPTS))
+        index.execute("INSERT INTO history_fts (history_fts) VALUES ('rebuild')")
         for (pk,) in list(select(db, SELECT_KEYS)):
             problems += _check_session(db, pk, index)
         if wrong := count_differing_words(db, index):

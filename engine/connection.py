@@ -89,6 +89,26 @@ def open_database(path: Path, *, read_only: bool = False, timeout: float = 10.0)
     return db
 
 
+def open_foreign(path: Path) -> apsw.Connection:
+    """Another program's database, to read: nothing is written to it, and its program may go on meanwhile.
+
+    DatabaseUnavailableError or NotADatabaseError.
+    """
+    if not path.is_file():
+        raise DatabaseUnavailableError(f"{path} does not exist, or is no regular file")
+    with sqlite_errors(str(path)):
+        db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            _wait_for_others(db, 10.0)
+            _distrust_the_file(db)
+            db.execute("PRAGMA query_only = ON")
+            select_value(db, COUNT_OBJECTS)  # whether it is a database is seen when it is read
+        except BaseException:
+            db.close(True)
+            raise
+    return db
+
+
 def open_scratch(like: apsw.Connection) -> apsw.Connection:
     """An empty database with the tables of another, in memory or in a file without a name; gone when it is closed."""
     scratch = apsw.Connection("")

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from sessiondb.context import ContextReport
+    from sessiondb.history import HistoryStorage
     from sessiondb.later_branch import LaterBranch
     from sessiondb.search import Order, SearchResult
     from sessiondb.stored_tree import StoredTree
@@ -75,6 +76,7 @@ class Store:
         self._is_closed = False
         self._lock = threading.Lock()
         self._checkpoints = Checkpoints(partial(open_database, path, timeout=timeout))
+        self._history: HistoryStorage | None = None
 
     @classmethod
     def open(
@@ -122,7 +124,17 @@ class Store:
         return live_transaction(db, durable=durable)
 
     def close(self) -> None:
-        """Close every thread's connection. The store is of no use afterwards."""
+        """Write what waits for the history, then close every thread's connection. The store is of no use afterwards.
+
+        Raises what keeps prompts from being written; the store is closed all the same.
+        """
+        try:
+            if self._history is not None:
+                self._history.close()
+        finally:
+            self._close()
+
+    def _close(self) -> None:
         with self._lock:
             waiting, self._open = list(self._open), WeakSet()
             self._is_closed = True
@@ -396,6 +408,16 @@ class Store:
     def blobs(self) -> BlobStore:
         """The images and other blobs that sessions refer to."""
         return BlobStore(self.connection)
+
+    @property
+    def history(self) -> HistoryStorage:
+        """The prompt history."""
+        from sessiondb.history import HistoryStorage
+
+        with self._lock:
+            if self._history is None:
+                self._history = HistoryStorage(self)
+            return self._history
 
     def sql(self, query: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[dict[str, Any]]:
         """Run one query that only reads; its rows as dicts. BadQueryError when it is wrong or would write."""

@@ -41,9 +41,18 @@ DELETE_TEXT = "DELETE FROM entry_fts WHERE rowid = ?"
 
 COUNT_STRAY_TEXTS = "SELECT count(*) FROM entry_fts_docsize WHERE (id >> 6) NOT IN (SELECT pk FROM text_block)"
 
-CREATE_WORDS = "CREATE VIRTUAL TABLE temp.entry_word USING fts5vocab('main', 'entry_fts', 'col')"
-DROP_WORDS = "DROP TABLE temp.entry_word"
-SELECT_WORDS = "SELECT term, col, doc, cnt FROM temp.entry_word WHERE cnt > 0 ORDER BY term, col"
+# Both indices: a prompt's words stand under a column's name that no entry's have.
+CREATE_WORDS = """
+CREATE VIRTUAL TABLE temp.entry_word USING fts5vocab('main', 'entry_fts', 'col');
+CREATE VIRTUAL TABLE temp.prompt_word USING fts5vocab('main', 'history_fts', 'col');
+"""
+DROP_WORDS = "DROP TABLE temp.entry_word; DROP TABLE temp.prompt_word"
+SELECT_WORDS = """
+SELECT term, col, doc, cnt FROM temp.entry_word WHERE cnt > 0
+UNION ALL
+SELECT term, col, doc, cnt FROM temp.prompt_word WHERE cnt > 0
+ORDER BY term, col
+"""
 
 
 def write_texts(db: apsw.Connection, texts: Sequence[TextRow]) -> None:
@@ -66,7 +75,8 @@ def delete_texts(db: apsw.Connection, keys: Iterable[int]) -> None:
 
 
 def count_differing_words(db: apsw.Connection, other: apsw.Connection) -> int:
-    """How many words stand in one index more often, or in more entries, than in the other."""
+    """How many words of entries and prompts stand in one database's indices more often, or in more rows, than in the
+    other's."""
     with _words(db) as ours, _words(other) as theirs:
         return sum(1 for mine, its in zip_longest(ours, theirs) if mine != its)
 

@@ -62,6 +62,12 @@ def texts_of(entry: dict[str, Any]) -> Texts | None:
     return texts
 
 
+def text_said(entry: dict[str, Any]) -> str:
+    """What was said in a message, without thinking, tool calls and images."""
+    texts = texts_of(entry)
+    return (texts and texts[TEXT]) or ""
+
+
 def _take_message(parts: _Parts, message: dict[str, Any]) -> None:
     role = message.get("role")
     if role == "toolResult":

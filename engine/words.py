@@ -86,6 +86,9 @@ WORD: Final = re.compile(f"[0-9A-Za-z\x80-\U0010ffff]+|[{re.escape(ASCII_SYMBOLS
 """A word of a spaced text."""
 
 
+PLAIN_WORD: Final = re.compile(f"[0-9A-Za-z{PLAIN}]+")
+
+
 @dataclass(frozen=True, slots=True)
 class Term:
     """One thing that a text must contain: these words in a row, the last one perhaps only begun.
@@ -131,6 +134,11 @@ def _begun(word: str) -> tuple[str, bool]:
 def words_of(text: str) -> tuple[str, ...]:
     """The words of any text, as the index has them but for letter case and accents."""
     return tuple(WORD.findall(spaced(as_column(text))))
+
+
+def is_tokenized_alike(term: Term) -> bool:
+    """Whether FTS5's tokenizer alone, without our spaces, finds the same words: letters and digits of plain scripts."""
+    return all(PLAIN_WORD.fullmatch(word) for word in term.words)
 
 
 def expression_of(terms: Iterable[Term]) -> str:

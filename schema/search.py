@@ -1,4 +1,4 @@
-"""The virtual tables: the index of what is said in entries. Meaning: SCHEMA.md."""
+"""The virtual tables: what is said in entries, and the prompt history. Meaning: SCHEMA.md."""
 
 from __future__ import annotations
 
@@ -17,4 +17,9 @@ CREATE VIRTUAL TABLE entry_fts USING fts5(
 BLOCK_BITS: Final = 6
 """A row of entry_fts is a slot of a block: the block's key shifted left by this, plus the slot's place in it."""
 
-VIRTUAL_TABLES: Final = {"entry_fts": ENTRY_FTS}
+# As the agents' own: whatever knows their history.db can read ours.
+HISTORY_FTS: Final = """
+CREATE VIRTUAL TABLE history_fts USING fts5(prompt, content = 'history', content_rowid = 'id')
+"""
+
+VIRTUAL_TABLES: Final = {"entry_fts": ENTRY_FTS, "history_fts": HISTORY_FTS}

@@ -195,6 +195,25 @@ text_block = Table(
     sqlite_strict=True,
 )
 
+history = Table(  # exactly the columns of the agents' history.db
+    "history",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("prompt", Text, nullable=False),
+    Column("created_at", Integer, nullable=False),
+    Column("cwd", Text),
+)
+Index("ix_history_created_at", history.c.created_at, history.c.id)
+
+history_scope = Table(
+    "history_scope",
+    metadata,
+    Column("history_id", Integer, ForeignKey("history.id", ondelete="CASCADE"), primary_key=True),
+    Column("session_id", Text, nullable=False),
+    sqlite_strict=True,
+)
+Index("ix_history_scope_session_id", history_scope.c.session_id)
+
 state = Table(
     "state",
     metadata,

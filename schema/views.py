@@ -55,4 +55,32 @@ BEGIN
 END
 """
 
-TRIGGERS: Final = {"session_deletes_its_lines": DELETE_LINES, "text_block_deletes_its_texts": DELETE_TEXTS}
+INDEX_PROMPT: Final = """
+CREATE TRIGGER history_is_indexed AFTER INSERT ON history
+BEGIN
+  INSERT INTO history_fts (rowid, prompt) VALUES (new.id, new.prompt);
+END
+"""
+
+FORGET_PROMPT: Final = """
+CREATE TRIGGER history_is_forgotten AFTER DELETE ON history
+BEGIN
+  INSERT INTO history_fts (history_fts, rowid, prompt) VALUES ('delete', old.id, old.prompt);
+END
+"""
+
+CHANGE_PROMPT: Final = """
+CREATE TRIGGER history_is_changed AFTER UPDATE ON history
+BEGIN
+  INSERT INTO history_fts (history_fts, rowid, prompt) VALUES ('delete', old.id, old.prompt);
+  INSERT INTO history_fts (rowid, prompt) VALUES (new.id, new.prompt);
+END
+"""
+
+TRIGGERS: Final = {
+    "session_deletes_its_lines": DELETE_LINES,
+    "text_block_deletes_its_texts": DELETE_TEXTS,
+    "history_is_indexed": INDEX_PROMPT,
+    "history_is_forgotten": FORGET_PROMPT,
+    "history_is_changed": CHANGE_PROMPT,
+}

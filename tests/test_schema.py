@@ -92,6 +92,8 @@ def statements() -> dict[str, str]:
             continue
         module = importlib.import_module(info.name)
         for name, value in vars(module).items():
+            if name.startswith("FOREIGN_"):  # of another program's database
+                continue
             if name.isupper() and isinstance(value, str) and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", value):
                 found[f"{info.name}.{name}"] = value
     return found
@@ -111,6 +113,13 @@ SCANS_ON_PURPOSE = {
     "sessiondb.check.COUNT_BLOCKS_OF_NOBODY": "text_block",
     "sessiondb.check.COUNT_STRAY_TEXTS": "entry_fts_docsize",
     "sessiondb.text_index.COUNT_STRAY_TEXTS": "entry_fts_docsize",
+    "sessiondb.check.SELECT_PROMPTS": "history",
+    "sessiondb.history_import.SELECT_SAID": "e",
+    # in the order of an index, until there are enough
+    "sessiondb.history.SELECT_NEWEST_PROMPT": "history",
+    "sessiondb.history.SELECT_RECENT": "h",
+    # when somebody types a prompt to be forgotten
+    "sessiondb.history.SELECT_SAME_PROMPTS": "history",
     "sessiondb.text_index.SELECT_WORDS": "temp",
     "sessiondb.rows.SELECT_SESSIONS": "session",
     "sessiondb.rows.IS_ANY_TEXT_INDEXED": "text_block",

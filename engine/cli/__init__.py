@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "tree": "tree",
     "context": "context",
     "search": "searching",
+    "history": "remembering",
     "sql": "querying",
     "check": "checking",
     "reindex": "reindexing",

@@ -1,4 +1,7 @@
-"""The full-text index of entries. What stands in it comes from the lines, so it is filled by sessiondb, not here."""
+"""The full-text index of entries, and the prompt history with its own.
+
+What stands in the former comes from the lines, so it is filled by sessiondb, not here.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,39 @@ STATEMENTS = (
     """,
     "INSERT INTO entry_fts (entry_fts, rank) VALUES ('hashsize', 33554432)",
     "INSERT INTO entry_fts (entry_fts, rank) VALUES ('automerge', 8)",
+    """
+    CREATE TABLE history (
+      id INTEGER NOT NULL PRIMARY KEY, prompt TEXT NOT NULL, created_at INTEGER NOT NULL, cwd TEXT
+    )
+    """,
+    "CREATE INDEX ix_history_created_at ON history (created_at, id)",
+    """
+    CREATE TABLE history_scope (
+      history_id INTEGER NOT NULL PRIMARY KEY, session_id TEXT NOT NULL,
+      FOREIGN KEY (history_id) REFERENCES history (id) ON DELETE CASCADE
+    ) STRICT
+    """,
+    "CREATE INDEX ix_history_scope_session_id ON history_scope (session_id)",
+    "CREATE VIRTUAL TABLE history_fts USING fts5(prompt, content = 'history', content_rowid = 'id')",
+    """
+    CREATE TRIGGER history_is_indexed AFTER INSERT ON history
+    BEGIN
+      INSERT INTO history_fts (rowid, prompt) VALUES (new.id, new.prompt);
+    END
+    """,
+    """
+    CREATE TRIGGER history_is_forgotten AFTER DELETE ON history
+    BEGIN
+      INSERT INTO history_fts (history_fts, rowid, prompt) VALUES ('delete', old.id, old.prompt);
+    END
+    """,
+    """
+    CREATE TRIGGER history_is_changed AFTER UPDATE ON history
+    BEGIN
+      INSERT INTO history_fts (history_fts, rowid, prompt) VALUES ('delete', old.id, old.prompt);
+      INSERT INTO history_fts (rowid, prompt) VALUES (new.id, new.prompt);
+    END
+    """,
     "DROP TRIGGER session_deletes_its_lines",
     """
     CREATE TRIGGER session_deletes_its_lines AFTER DELETE ON session
