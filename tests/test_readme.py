@@ -43,7 +43,7 @@ def run_sh(command: str, environment: dict[str, str], cwd: Path) -> str:
 def test_the_session_at_the_top_prints_what_it_shows(environment: dict[str, str]) -> None:
     (shown,) = blocks("console")
     steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", shown, re.MULTILINE)
-    assert len(steps) == 6
+    assert len(steps) == 7
     for command, output in steps:
         printed = run_sh(command, environment, ROOT)
         assert fnmatch(printed, re.sub(r"([\[?])", r"[\1]", output).replace("…\n", "*")), printed
@@ -72,7 +72,9 @@ def test_the_python_example_runs(
     exec(compile(example, "README.md", "exec"), {})  # noqa: S102 - the example is ours
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "5 imported, 4 damaged lines kept"
-    assert printed[-3:] == ["session_info Checkout off by one cent", "True", "[{'answers': 15}]"]
+    assert printed[-4:-2] == ["session_info Checkout off by one cent", "True"]
+    assert printed[-2].startswith("019b8d3a-5c00-7a11-8c5e-1f2d3b4a5c6d c14c65aa Rounding each line moves the error")
+    assert printed[-1] == "[{'answers': 15}]"
 
 
 def test_the_example_of_a_live_session_runs(

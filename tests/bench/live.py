@@ -47,6 +47,8 @@ MESSAGE = {
     "timestamp": 1_770_000_000_000,
 }
 
+MESSAGE_TEXT = MESSAGE["content"][0]["text"]  # type: ignore[index]  # a dict in a list in a dict
+
 APPENDS = 300
 
 
@@ -147,6 +149,8 @@ def by_hand(store: Store, file: Path, durability: str) -> Callable[[], Any]:
     )
     fold = session[2 + names.index("fold")]
     keys = iter(range(last + 1, last + 1_000_000))
+    (number,) = next(db.execute("SELECT (max(pk) + 1000000) << 6 FROM text_block"))
+    number -= last
     insert = f"INSERT INTO entry VALUES (?, ?, ?, {', '.join('?' * len(columns))})"
 
     def append() -> None:
@@ -160,6 +164,7 @@ def by_hand(store: Store, file: Path, durability: str) -> Callable[[], Any]:
         db.execute("BEGIN IMMEDIATE")
         db.execute("INSERT INTO line (pk, raw) VALUES (?, ?)", (key, raw))
         db.execute(insert, (key, pk, entry_id, *columns))
+        db.execute("INSERT INTO entry_fts (rowid, text) VALUES (?, ?)", (number + key, MESSAGE_TEXT))
         db.execute(
             "UPDATE session SET modified_ms = ?, message_count = ?, entry_count = ?, line_count = ?, slot_count = ?, "
             "byte_count = ?, fold = ?, leaf_pk = ? WHERE pk = ?",
