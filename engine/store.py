@@ -173,6 +173,8 @@ class Store:
         Raises SessionImportError, with the reason, for a file that cannot be taken in.
         """
         file = absolute(path)
+        if file.is_dir():
+            raise SessionImportError(str(file), "a folder, not a file")
         report = self._import([file], Options(require_dialect(dialect)), remember=False)
         if report.skipped or report.files == 0:
             raise SessionImportError(str(file), report.skipped[0].reason if report.skipped else "no session file")

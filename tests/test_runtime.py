@@ -26,6 +26,7 @@ from sessiondb import (
     SessionForkError,
     SessionImportError,
     SessionManager,
+    SessionNotFoundError,
     SessionReplacementError,
     create_agent_session_runtime,
 )
@@ -243,7 +244,9 @@ def test_in_memory_a_fork_that_fails_gives_the_manager_its_session_back(in_memor
 # -- failures before the live session ends ---------------------------------------------------------------------------
 
 
-async def unchanged_by(host: Host, replacement: Awaitable[Any], error: type[BaseException]) -> BaseException:
+async def unchanged_by(
+    host: Host, replacement: Awaitable[Any], error: type[BaseException] | tuple[type[BaseException], ...]
+) -> BaseException:  # fmt: skip
     """The error of a replacement that must leave the live session, and all that is kept, as they were."""
     session, before, kept = host.runtime.session, state(host.manager), all_that_is_kept(host)
     with pytest.raises(error) as raised:
@@ -281,6 +284,16 @@ def test_a_path_that_is_a_file_is_no_directory_to_work_in(host: Host) -> None:
         await started(host)
         path = known(host, "c.jsonl", str(write(host.root / "file", b"x")))
         await unchanged_by(host, host.runtime.switch_session(path), MissingSessionCwdError)
+
+    played(act)
+
+
+def test_a_folder_is_neither_imported_nor_switched_to(host: Host) -> None:
+    async def act() -> None:
+        await started(host)
+        folder = host.root / "ext"
+        await unchanged_by(host, host.runtime.import_from_jsonl(folder), (OSError, SessionImportError))
+        await unchanged_by(host, host.runtime.switch_session(folder), (OSError, SessionNotFoundError))
 
     played(act)
 
@@ -340,9 +353,10 @@ def test_what_holds_no_session_is_not_imported_into_a_database(tmp_path: Path, o
 
     async def act() -> None:
         await started(host)
-        path = write(tmp_path / "notes.jsonl", b"only words\n")
-        error = await unchanged_by(host, host.runtime.import_from_jsonl(path), SessionImportError)
-        assert str(path) in str(error)
+        words, empty = write(tmp_path / "notes.jsonl", b"only words\n"), write(tmp_path / "empty", b"")
+        for path in (words, empty, tmp_path / "ext"):
+            error = await unchanged_by(host, host.runtime.import_from_jsonl(path), SessionImportError)
+            assert str(path) in str(error)
 
     played(act)
 

@@ -31,8 +31,7 @@ INDEXED = ("none", "conversation", "everything")
 def import_indexed(corpus: Path, database: Path, what: str) -> dict[str, float]:
     """Import with `what` in the text index; that is no option of the product, so the one door is told here."""
     from sessiondb import Store, lines
-
-    texts_of = lines.texts_of
+    from sessiondb.texts import texts_of
 
     def without_results(entry: dict[str, Any]) -> Any:
         message = entry.get("message")
@@ -40,7 +39,7 @@ def import_indexed(corpus: Path, database: Path, what: str) -> dict[str, float]:
         return None if is_result or what == "none" else texts_of(entry)
 
     if what != "everything":
-        lines.texts_of = without_results
+        lines.texts_of = without_results  # type: ignore[attr-defined]  # imported there
     with Store.open(database) as store:
         started = time.perf_counter()
         report = store.import_paths([corpus])
@@ -91,7 +90,8 @@ def ripgrep(phrase: str, corpus: Path) -> float:
 def run_once(corpus: Path, work: Path) -> dict[str, dict[str, float]]:
     outcome: dict[str, dict[str, float]] = {}
     for what in INDEXED:
-        command = [sys.executable, __file__, "--step", what, "--corpus", str(corpus), "--work", str(work / f"{what}.db")]
+        database = str(work / f"{what}.db")
+        command = [sys.executable, __file__, "--step", what, "--corpus", str(corpus), "--work", database]
         outcome[what] = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
     outcome["search"] = searches(work / "everything.db")
     if shutil.which("rg"):
@@ -111,13 +111,13 @@ def report(runs: list[dict[str, dict[str, float]]]) -> None:
         print(f"import, indexed: {what:14}{seconds:7.2f} s   {speed:.2f} of the speed without{mark}")
     print(f"index / JSONL          {median(lambda run: run['everything']['index'] / size):.3f} (to reach: 0.2)")
     print(f"database / JSONL       {median(lambda run: run['everything']['database'] / size):.2f}")
-    for name, mark, ms in (("rare", 20, 5), ("common", 5, 20)):
+    for name, times, ms in (("rare", 20, 5), ("common", 5, 20)):
         seconds = median(lambda run, name=name: run["search"][name])  # type: ignore[misc]
         hits = runs[0]["search"][f"hits_{name}"]
         print(f"{name} phrase, {hits:,.0f} hits {seconds * 1e3:7.2f} ms (to reach: {ms})", end="")
         if "rg" in runs[0]:
             ratio = median(lambda run, name=name: run["rg"][name] / run["search"][name])  # type: ignore[misc]
-            print(f"   {ratio:.0f} × as fast as rg (to reach: {mark})", end="")
+            print(f"   {ratio:.0f} × as fast as rg (to reach: {times})", end="")
         print()
     print(f"live append, normal    {median(lambda run: run['search']['append']) * 1e3:.3f} ms (to reach: 1)")
 
