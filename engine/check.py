@@ -10,7 +10,7 @@ import apsw
 from sessiondb import rows
 from sessiondb.connection import open_scratch, select, select_value, snapshot
 from sessiondb.lineage import count_wrong_links
-from sessiondb.text_index import COUNT_STRAY_TEXTS, count_differing_words, write_texts
+from sessiondb.text_index import COUNT_STRAY_RESULTS, COUNT_STRAY_TEXTS, count_differing_words, write_texts
 
 COUNT_ORIGINALS_OF_NOBODY = """
 SELECT count(*) FROM original
@@ -55,7 +55,11 @@ SELECT_TEXTS = """
 SELECT b.first_pk + (d.id & 63), d.sz
 FROM text_block b CROSS JOIN entry_fts_docsize d ON d.id BETWEEN b.pk << 6 AND (b.pk << 6) + 63
 WHERE b.first_pk BETWEEN :first AND :last
-ORDER BY 1
+UNION ALL
+SELECT b.first_pk + (d.id & 63), d.sz
+FROM text_block b CROSS JOIN result_fts_docsize d ON d.id BETWEEN b.pk << 6 AND (b.pk << 6) + 63
+WHERE b.first_pk BETWEEN :first AND :last
+ORDER BY 1, 2
 """
 
 
@@ -74,7 +78,7 @@ def find_problems(db: apsw.Connection) -> list[str]:
         problems.append(f"{wrong} sessions have another parent than their header names")
     if stray := select_value(db, COUNT_ENTRIES_OF_NOBODY):
         problems.append(f"{stray} entries belong to no session, or to another than their key says")
-    if stray := select_value(db, COUNT_STRAY_TEXTS):
+    if stray := select_value(db, COUNT_STRAY_TEXTS) + select_value(db, COUNT_STRAY_RESULTS):
         problems.append(f"{stray} indexed texts belong to no session")
     if stray := select_value(db, COUNT_BLOCKS_OF_NOBODY):
         problems.append(f"{stray} blocks of indexed texts belong to no session")

@@ -14,6 +14,7 @@ from sessiondb.errors import BadQueryError
 from sessiondb.jsonl import encode_entry
 from sessiondb.lines import read_slot
 from sessiondb.snippets import snippet_of
+from sessiondb.text_index import OTHER_KINDS
 from sessiondb.texts import KINDS, texts_of
 from sessiondb.words import Span, Term, expression_of, spans_of, terms_of
 
@@ -21,20 +22,34 @@ Order = Literal["rank", "newest"]
 
 # What counts for more when hits are ordered by rank: how a session is called, what was said, and last what tools gave.
 WEIGHTS: Final = {
-    "result": 0.5, "text": 3.0, "thinking": 1.0, "call": 1.0, "summary": 3.0, "custom": 2.0, "bash": 1.0, "label": 8.0,
-    "name": 8.0, "other": 0.5,
+    "call": 1.0, "text": 3.0, "thinking": 1.0, "summary": 3.0, "custom": 2.0, "bash": 1.0, "label": 8.0, "name": 8.0,
+    "other": 0.5,
 }  # fmt: skip
+WEIGHT_OF_RESULT: Final = 0.5
 
-RANK: Final = f"bm25({', '.join(str(WEIGHTS[kind]) for kind in KINDS)})"
+ENTRY_HITS: Final = f"""
+  SELECT rowid AS number, bm25(entry_fts, {', '.join(str(WEIGHTS[kind]) for kind in OTHER_KINDS)}) AS rank
+  FROM entry_fts WHERE entry_fts MATCH :match
+"""
 
-# The joins follow the index: from its hits to the slots they are.
-FROM_HITS: Final = """
-FROM entry_fts f
-CROSS JOIN text_block b ON b.pk = f.rowid >> 6
+RESULT_HITS: Final = f"""
+  SELECT rowid AS number, bm25(result_fts, {WEIGHT_OF_RESULT}) AS rank
+  FROM result_fts WHERE result_fts MATCH :result_match
+"""
+
+HITS: Final = {
+    "all": f"{ENTRY_HITS} UNION ALL {RESULT_HITS}",
+    "entries": ENTRY_HITS,
+    "results": RESULT_HITS,
+}
+"""Hits by which indices are asked."""
+
+# The joins follow the indices: from their hits to the slots they are.
+NARROWED: Final = """
+CROSS JOIN text_block b ON b.pk = f.number >> 6
 CROSS JOIN session s ON s.pk = b.first_pk >> 32
-LEFT JOIN entry e ON e.pk = b.first_pk + (f.rowid & 63)
-WHERE f.entry_fts MATCH :match
-  AND s.staged_by IS NULL
+LEFT JOIN entry e ON e.pk = b.first_pk + (f.number & 63)
+WHERE s.staged_by IS NULL
   AND (:cwd IS NULL OR s.cwd = :cwd)
   AND (:session_pk IS NULL OR s.pk = :session_pk)
   AND (:role IS NULL OR e.role = :role)
@@ -43,38 +58,6 @@ WHERE f.entry_fts MATCH :match
   AND (:since IS NULL OR coalesce(e.time_ms, s.created_ms) >= :since)
   AND (:until IS NULL OR coalesce(e.time_ms, s.created_ms) < :until)
 """
-
-SELECT_BEST = f"""
-SELECT b.first_pk + (f.rowid & 63), f.rank
-{FROM_HITS}
-  AND f.rank MATCH '{RANK}'
-ORDER BY f.rank, f.rowid
-LIMIT :limit OFFSET :offset
-"""
-
-SELECT_NEWEST = f"""
-SELECT b.first_pk + (f.rowid & 63), NULL
-{FROM_HITS}
-ORDER BY coalesce(e.time_ms, s.created_ms) DESC, b.first_pk + (f.rowid & 63) DESC
-LIMIT :limit OFFSET :offset
-"""
-
-COUNT_HITS = f"""
-SELECT count(*)
-{FROM_HITS}
-"""
-
-# Without filters, and with no session staged: the index alone knows.
-SELECT_BEST_OF_ALL = f"""
-SELECT (SELECT b.first_pk FROM text_block b WHERE b.pk = f.rowid >> 6) + (f.rowid & 63), f.rank
-FROM entry_fts f
-WHERE f.entry_fts MATCH :match
-  AND f.rank MATCH '{RANK}'
-ORDER BY f.rank
-LIMIT :limit OFFSET :offset
-"""
-
-COUNT_ALL_HITS = "SELECT count(*) FROM entry_fts WHERE entry_fts MATCH :match"
 
 IS_ANY_STAGED = "SELECT EXISTS (SELECT 1 FROM session INDEXED BY ix_session_staged WHERE staged_by IS NOT NULL)"
 
@@ -177,17 +160,11 @@ def search(
     terms = _words_of_expression(query) if fts else terms_of(query)
     if not terms:
         return SearchResult(0, [], cut=False, reason="there is no word in the query")
-    match = as_column(query).replace("\0", " ") if fts else expression_of(terms)
-    if where.kinds:
-        match = f"{{{' '.join(dict.fromkeys(where.kinds))}}} : ({match})"
-    values = where.values() | {"match": match}
-    is_plain = not where.is_of_entries and not select_value(db, IS_ANY_STAGED)
     try:
-        total = int(select_value(db, COUNT_ALL_HITS if is_plain else COUNT_HITS, _used(values, is_plain)))
-        best = SELECT_BEST_OF_ALL if is_plain else SELECT_BEST
-        statement = best if order == "rank" else SELECT_NEWEST
-        ranked = _Ranked(db, statement, _used(values, statement is SELECT_BEST_OF_ALL))
-        found = ranked.page(offset, limit, [] if fts or order == "newest" else [t for t in terms if t.is_spelled])
+        asked = _Asked(db, _matches(db, query, terms, where.kinds, fts=fts), where)
+        spelled = [] if fts or order == "newest" else [term for term in terms if term.is_spelled]
+        found = asked.page(order, offset, limit, spelled)
+        total = asked.count()
     except apsw.SQLError as error:
         raise BadQueryError(str(error)) from error
     hits = [_hit(db, pk, rank, terms, where.kinds) for pk, rank in found]
@@ -195,8 +172,33 @@ def search(
     return SearchResult(total, within, cut=offset + len(within) < total)
 
 
-def _used(values: dict[str, Any], is_plain: bool) -> dict[str, Any]:
-    return {"match": values["match"]} if is_plain else values
+def _matches(
+    db: apsw.Connection, query: str, terms: Sequence[Term], kinds: Sequence[str], *, fts: bool
+) -> dict[str, str]:  # fmt: skip
+    """What to ask each index, in FTS5's syntax; one that cannot have a hit is left out."""
+    match = as_column(query).replace("\0", " ") if fts else expression_of(terms)
+    others = [kind for kind in dict.fromkeys(kinds) if kind != "result"]
+    matches = {}
+    if others or not kinds:
+        matches["match"] = f"{{{' '.join(others)}}} : ({match})" if others else match
+    if "result" in kinds or not kinds:
+        matches["result_match"] = match
+    return _known_to_each(db, matches) if fts and len(matches) == 2 else matches
+
+
+def _known_to_each(db: apsw.Connection, matches: dict[str, str]) -> dict[str, str]:
+    """Without the index that does not know a column which the other one has."""
+    known: dict[str, str] = {}
+    errors: list[apsw.SQLError] = []
+    for name, hits in (("match", ENTRY_HITS), ("result_match", RESULT_HITS)):
+        try:
+            db.execute(f"{hits} LIMIT 1", {name: matches[name]})
+            known[name] = matches[name]
+        except apsw.SQLError as error:
+            errors.append(error)
+    if not known:
+        raise errors[0]
+    return known
 
 
 def _words_of_expression(query: str) -> list[Term]:
@@ -204,25 +206,53 @@ def _words_of_expression(query: str) -> list[Term]:
     return [term for term in terms_of(query.replace('"', " ")) if term.given not in ("AND", "OR", "NOT", "NEAR")]
 
 
-class _Ranked:
-    """The keys of hits in their order."""
+class _Asked:
+    """A question to the indices: how many hits it has, and their keys in an order."""
 
-    def __init__(self, db: apsw.Connection, statement: str, values: dict[str, Any]) -> None:
-        self._db, self._statement, self._values = db, statement, values
+    def __init__(self, db: apsw.Connection, matches: dict[str, str], where: Narrowing) -> None:
+        self._db = db
+        self._hits = HITS["all" if len(matches) == 2 else "entries" if "match" in matches else "results"]
+        self._is_narrowed = where.is_of_entries or bool(select_value(db, IS_ANY_STAGED))
+        self._values = matches | (where.values() if self._is_narrowed else {})
 
-    def page(self, offset: int, limit: int | None, spelled: Sequence[Term]) -> list[tuple[int, float | None]]:
+    def count(self) -> int:
+        narrowed = NARROWED if self._is_narrowed else ""
+        return int(select_value(self._db, f"SELECT count(*) FROM ({self._hits}) f {narrowed}", self._values))
+
+    def page(
+        self, order: Order, offset: int, limit: int | None, spelled: Sequence[Term]
+    ) -> list[tuple[int, float | None]]:  # fmt: skip
+        """Keys and ranks. Among the best hits those in the spelling of these terms are first."""
         if not spelled or offset >= EXACT_AMONG:
-            return self._read(offset, limit)
-        first = self._read(0, EXACT_AMONG)
-        exact = [not _is_spelled(self._db, pk, spelled) for pk, _ in first]
-        ordered = [hit for _, hit in sorted(zip(exact, first, strict=True), key=lambda pair: pair[0])]
+            return self._read(order, offset, limit)
+        first = self._read(order, 0, EXACT_AMONG)
+        differ = [not _is_spelled(self._db, pk, spelled) for pk, _ in first]
+        ordered = [hit for _, hit in sorted(zip(differ, first, strict=True), key=lambda pair: pair[0])]
         if len(ordered) == EXACT_AMONG:
-            ordered += self._read(EXACT_AMONG, None if limit is None else max(0, offset + limit - EXACT_AMONG))
+            left = None if limit is None else max(0, offset + limit - EXACT_AMONG)
+            ordered += self._read(order, EXACT_AMONG, left)
         return ordered[offset:] if limit is None else ordered[offset : offset + limit]
 
-    def _read(self, offset: int, limit: int | None) -> list[tuple[int, float | None]]:
+    def _read(self, order: Order, offset: int, limit: int | None) -> list[tuple[int, float | None]]:
         page = {"limit": -1 if limit is None else limit, "offset": offset}
-        return [(pk, rank) for pk, rank in select(self._db, self._statement, self._values | page)]
+        statement = self._newest() if order == "newest" else self._best()
+        return [(pk, rank) for pk, rank in select(self._db, statement, self._values | page)]
+
+    def _best(self) -> str:
+        narrowed = NARROWED if self._is_narrowed else ""
+        key = "b.first_pk" if narrowed else "(SELECT b.first_pk FROM text_block b WHERE b.pk = f.number >> 6)"
+        return (
+            f"SELECT {key} + (f.number & 63), f.rank FROM ({self._hits}) f {narrowed} "
+            "ORDER BY f.rank, f.number LIMIT :limit OFFSET :offset"
+        )
+
+    def _newest(self) -> str:
+        narrowed = NARROWED if self._is_narrowed else NARROWED.partition("WHERE")[0]
+        return (
+            f"SELECT b.first_pk + (f.number & 63), NULL FROM ({self._hits}) f {narrowed} "
+            "ORDER BY coalesce(e.time_ms, s.created_ms) DESC, b.first_pk + (f.number & 63) DESC "
+            "LIMIT :limit OFFSET :offset"
+        )
 
 
 def _is_spelled(db: apsw.Connection, pk: int, terms: Iterable[Term]) -> bool:

@@ -1,8 +1,9 @@
 """The index of what is said in entries: written with the lines, and made again from them alone.
 
-A row of `entry_fts` is one slot that holds a text. It depends on the bytes of that slot and on nothing else, so it
-changes when the line does. FTS5 writes rows' numbers as differences, which are short when the numbers lie close to each
-other (a fifth of the index): slots are numbered here by blocks of 64, handed out as they are needed (`text_block`).
+A row of `entry_fts`, or of `result_fts` for a tool's result, is one slot that holds a text. It depends on the bytes of
+that slot and on nothing else, so it changes when the line does. FTS5 writes rows' numbers as differences, which are
+short when the numbers lie close to each other (a tenth of the index): slots are numbered here by blocks of 64, handed
+out as they are needed (`text_block`).
 """
 
 from __future__ import annotations
@@ -27,28 +28,38 @@ SELECT_BLOCK = "SELECT pk FROM text_block WHERE first_pk = :first_pk"
 INSERT_BLOCK = "INSERT INTO text_block (first_pk) VALUES (:first_pk) RETURNING pk"
 DELETE_BLOCKS = "DELETE FROM text_block WHERE first_pk BETWEEN :first AND :last"
 
+OTHER_KINDS: Final = KINDS[1:]
+
 INSERT_TEXTS = f"""
-INSERT INTO entry_fts (rowid, {', '.join(KINDS)})
-VALUES (?{', ?' * len(KINDS)})
+INSERT INTO entry_fts (rowid, {', '.join(OTHER_KINDS)})
+VALUES (?{', ?' * len(OTHER_KINDS)})
 """
+
+INSERT_RESULT = "INSERT INTO result_fts (rowid, result) VALUES (?, ?)"
 
 ROWS_AT_ONCE: Final = 512
 """In one statement: while it runs, another thread reads the next files."""
 
-INSERT_MANY_TEXTS = INSERT_TEXTS + f", (?{', ?' * len(KINDS)})" * (ROWS_AT_ONCE - 1)
+INSERT_MANY_TEXTS = INSERT_TEXTS + f", (?{', ?' * len(OTHER_KINDS)})" * (ROWS_AT_ONCE - 1)
+INSERT_MANY_RESULTS = INSERT_RESULT + ", (?, ?)" * (ROWS_AT_ONCE - 1)
 
 DELETE_TEXT = "DELETE FROM entry_fts WHERE rowid = ?"
+DELETE_RESULT = "DELETE FROM result_fts WHERE rowid = ?"
 
 COUNT_STRAY_TEXTS = "SELECT count(*) FROM entry_fts_docsize WHERE (id >> 6) NOT IN (SELECT pk FROM text_block)"
+COUNT_STRAY_RESULTS = "SELECT count(*) FROM result_fts_docsize WHERE (id >> 6) NOT IN (SELECT pk FROM text_block)"
 
-# Both indices: a prompt's words stand under a column's name that no entry's have.
+# All indices: they differ in the names of their columns.
 CREATE_WORDS = """
 CREATE VIRTUAL TABLE temp.entry_word USING fts5vocab('main', 'entry_fts', 'col');
+CREATE VIRTUAL TABLE temp.result_word USING fts5vocab('main', 'result_fts', 'col');
 CREATE VIRTUAL TABLE temp.prompt_word USING fts5vocab('main', 'history_fts', 'col');
 """
-DROP_WORDS = "DROP TABLE temp.entry_word; DROP TABLE temp.prompt_word"
+DROP_WORDS = "DROP TABLE temp.entry_word; DROP TABLE temp.result_word; DROP TABLE temp.prompt_word"
 SELECT_WORDS = """
 SELECT term, col, doc, cnt FROM temp.entry_word WHERE cnt > 0
+UNION ALL
+SELECT term, col, doc, cnt FROM temp.result_word WHERE cnt > 0
 UNION ALL
 SELECT term, col, doc, cnt FROM temp.prompt_word WHERE cnt > 0
 ORDER BY term, col
@@ -58,12 +69,23 @@ ORDER BY term, col
 def write_texts(db: apsw.Connection, texts: Sequence[TextRow]) -> None:
     """Add what Indexers found to say of new slots."""
     numbers = _Numbers(db)
-    rows = [(numbers.of(key), *kinds) for key, *kinds in texts]
+    results: list[tuple[Any, ...]] = []
+    others: list[tuple[Any, ...]] = []
+    for key, result, *kinds in texts:
+        if result is None:
+            others.append((numbers.of(key), *kinds))
+        else:
+            results.append((numbers.of(key), result))
+    _insert(db, INSERT_MANY_TEXTS, INSERT_TEXTS, others)
+    _insert(db, INSERT_MANY_RESULTS, INSERT_RESULT, results)
+
+
+def _insert(db: apsw.Connection, many: str, one: str, rows: Sequence[tuple[Any, ...]]) -> None:
     whole = len(rows) - len(rows) % ROWS_AT_ONCE
     for start in range(0, whole, ROWS_AT_ONCE):
-        db.execute(INSERT_MANY_TEXTS, tuple(chain.from_iterable(rows[start : start + ROWS_AT_ONCE])))
+        db.execute(many, tuple(chain.from_iterable(rows[start : start + ROWS_AT_ONCE])))
     for row in rows[whole:]:
-        db.execute(INSERT_TEXTS, row)
+        db.execute(one, row)
 
 
 def delete_texts(db: apsw.Connection, keys: Iterable[int]) -> None:
@@ -71,7 +93,9 @@ def delete_texts(db: apsw.Connection, keys: Iterable[int]) -> None:
     for key in keys:
         block = select_value(db, SELECT_BLOCK, {"first_pk": key & ~IN_BLOCK})
         if block is not None:
-            db.execute(DELETE_TEXT, (block << BLOCK_BITS | key & IN_BLOCK,))
+            number = block << BLOCK_BITS | key & IN_BLOCK
+            db.execute(DELETE_TEXT, (number,))
+            db.execute(DELETE_RESULT, (number,))
 
 
 def count_differing_words(db: apsw.Connection, other: apsw.Connection) -> int:

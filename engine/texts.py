@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-KINDS: Final = ("result", "text", "thinking", "call", "summary", "custom", "bash", "label", "name", "other")
-"""Kinds of text, which are the columns of the index: tools' results; what users and assistants say; their thinking;
-tool calls' names and arguments; summaries of compactions and branches; what extensions say or keep; commands that users
-ran and what came out; labels; names of sessions; whatever else is text in an entry, such as a system prompt.
+KINDS: Final = ("result", "call", "text", "thinking", "summary", "custom", "bash", "label", "name", "other")
+"""Kinds of text, which are the columns of the indices: tools' results, which no entry has beside another kind; tool
+calls' names and arguments; what users and assistants say; their thinking; summaries of compactions and branches; what
+extensions say or keep; commands that users ran and what came out; labels; names of sessions; whatever else is text in
+an entry, such as a system prompt."""
 
-In the first column FTS5 needs two bytes less for each word of an entry, and nine tenths of all words are in results."""
-
-RESULT, TEXT, THINKING, CALL, SUMMARY, CUSTOM, BASH, LABEL, NAME, OTHER = range(len(KINDS))
+RESULT, CALL, TEXT, THINKING, SUMMARY, CUSTOM, BASH, LABEL, NAME, OTHER = range(len(KINDS))
 
 Texts = list[str | None]
 """One for each kind, in their order. Parts of a kind are joined by newlines."""
@@ -71,7 +70,9 @@ def text_said(entry: dict[str, Any]) -> str:
 def _take_message(parts: _Parts, message: dict[str, Any]) -> None:
     role = message.get("role")
     if role == "toolResult":
-        _take_content(parts, RESULT, message.get("content"))
+        for block in _blocks(message.get("content")):
+            is_text = type(block) is dict and block.get("type") == "text"
+            _take(parts, RESULT, block.get("text") if is_text else block)
     elif role in ("bashExecution", "pythonExecution"):
         for key in ("command", "code", "output"):
             _take(parts, BASH, message.get(key))
@@ -83,11 +84,12 @@ def _take_message(parts: _Parts, message: dict[str, Any]) -> None:
             _take(parts, SUMMARY, message["summary"])
 
 
+def _blocks(content: Any) -> list[Any]:
+    return content if type(content) is list else [content]
+
+
 def _take_content(parts: _Parts, kind: int, content: Any) -> None:
-    if type(content) is not list:
-        _take(parts, kind, content)
-        return
-    for block in content:
+    for block in _blocks(content):
         what = block.get("type") if type(block) is dict else None
         if what == "text":
             _take(parts, kind, block.get("text"))

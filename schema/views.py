@@ -52,6 +52,7 @@ DELETE_TEXTS: Final = """
 CREATE TRIGGER text_block_deletes_its_texts AFTER DELETE ON text_block
 BEGIN
   DELETE FROM entry_fts WHERE rowid BETWEEN old.pk << 6 AND (old.pk << 6) + 63;
+  DELETE FROM result_fts WHERE rowid BETWEEN old.pk << 6 AND (old.pk << 6) + 63;
 END
 """
 

@@ -58,7 +58,7 @@ def exported(store: Store, ref: str | Path | SessionInfo, form: Form = "as-is") 
 def tables(store: Store) -> dict[str, list[dict[str, Any]]]:
     """Every row of every table, but for the text index, whose pages tell in which order it was written."""
     names = store.sql(
-        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'entry_fts%' ORDER BY name"
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE '%_fts%' ORDER BY name"
     )  # fmt: skip
     return {n["name"]: sorted(store.sql(f'SELECT * FROM "{n["name"]}"'), key=repr) for n in names}
 

@@ -13,7 +13,14 @@ down_revision = "0002"
 STATEMENTS = (
     """
     CREATE VIRTUAL TABLE entry_fts USING fts5(
-      result, text, thinking, call, summary, custom, bash, label, name, other,
+      call, text, thinking, summary, custom, bash, label, name, other,
+      content = '', contentless_delete = 1,
+      tokenize = "unicode61 remove_diacritics 2 categories 'L* N* Co S* M*' tokenchars '\u166d'"
+    )
+    """,
+    """
+    CREATE VIRTUAL TABLE result_fts USING fts5(
+      result,
       content = '', contentless_delete = 1,
       tokenize = "unicode61 remove_diacritics 2 categories 'L* N* Co S* M*' tokenchars '\u166d'"
     )
@@ -23,10 +30,13 @@ STATEMENTS = (
     CREATE TRIGGER text_block_deletes_its_texts AFTER DELETE ON text_block
     BEGIN
       DELETE FROM entry_fts WHERE rowid BETWEEN old.pk << 6 AND (old.pk << 6) + 63;
+      DELETE FROM result_fts WHERE rowid BETWEEN old.pk << 6 AND (old.pk << 6) + 63;
     END
     """,
     "INSERT INTO entry_fts (entry_fts, rank) VALUES ('hashsize', 33554432)",
     "INSERT INTO entry_fts (entry_fts, rank) VALUES ('automerge', 8)",
+    "INSERT INTO result_fts (result_fts, rank) VALUES ('hashsize', 33554432)",
+    "INSERT INTO result_fts (result_fts, rank) VALUES ('automerge', 8)",
     """
     CREATE TABLE history (
       id INTEGER NOT NULL PRIMARY KEY, prompt TEXT NOT NULL, created_at INTEGER NOT NULL, cwd TEXT

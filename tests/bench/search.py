@@ -45,7 +45,8 @@ def import_indexed(corpus: Path, database: Path, what: str) -> dict[str, float]:
         report = store.import_paths([corpus])
         seconds = time.perf_counter() - started
         sizes = dict(store.connection.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name"))
-    index = sum(size for name, size in sizes.items() if name.startswith("entry_fts") or "text_block" in name)
+    parts = ("entry_fts", "result_fts", "text_block")
+    index = sum(size for name, size in sizes.items() if any(part in name for part in parts))
     return {"seconds": seconds, "bytes": report.bytes_read, "index": index, "database": database.stat().st_size}
 
 
