@@ -15,7 +15,7 @@ from sessiondb.errors import NotADatabaseError, sqlite_errors
 from sessiondb.history import insert_prompt, zeroing
 from sessiondb.jsonl import strip_js
 from sessiondb.lines import read_slot
-from sessiondb.texts import text_said
+from sessiondb.texts import texts_of
 
 if TYPE_CHECKING:
     from sessiondb.store import Store
@@ -88,8 +88,8 @@ def backfill_history(store: Store) -> HistoryReport:
 def _prompts_said(db: apsw.Connection) -> Iterator[tuple[Any, ...]]:
     for time_ms, cwd, session_id, raw in select(db, SELECT_SAID):
         value = read_slot(raw)
-        text = text_said(value) if type(value) is dict else ""
-        yield text, None if time_ms is None else time_ms // 1000, cwd, session_id
+        said = texts_of(value).get("text") if type(value) is dict else None
+        yield said, None if time_ms is None else time_ms // 1000, cwd, session_id
 
 
 def _take_in(store: Store, report: HistoryReport, rows: Iterable[tuple[Any, ...]]) -> None:

@@ -144,10 +144,9 @@ class Indexer:
                 self.metadata.note_title_slot(value)
             else:
                 level = self._add_entry(value, kind if type(kind) is str else None)
-            texts = texts_of(value)
-            if texts is not None:
+            if texts := texts_of(value):
                 key = self._base + self.place.slot
-                self.rows.texts.append((key, *[None if text is None else spaced(text) for text in texts]))
+                self.rows.texts.append((key, {kind: spaced(text) for kind, text in texts.items()}))
         self._keep(raw, is_text, level)
 
     def _add_odd(self, raw: bytes) -> None:

@@ -263,12 +263,8 @@ def _is_spelled(db: apsw.Connection, pk: int, terms: Iterable[Term]) -> bool:
 def _texts_of_slot(raw: bytes) -> list[tuple[str, str]]:
     """The texts in a slot's bytes, with their kinds, composed as they are indexed."""
     value = read_slot(raw)
-    texts = texts_of(value) if type(value) is dict else None
-    return [
-        (kind, unicodedata.normalize("NFC", as_column(text)))
-        for kind, text in zip(KINDS, texts or (), strict=bool(texts))
-        if text is not None
-    ]
+    texts = texts_of(value) if type(value) is dict else {}
+    return [(kind, unicodedata.normalize("NFC", as_column(texts[kind]))) for kind in KINDS if kind in texts]
 
 
 def _hit(db: apsw.Connection, pk: int, rank: float | None, terms: Sequence[Term], kinds: Sequence[str]) -> Hit:

@@ -17,10 +17,10 @@ import apsw
 
 from sessiondb.connection import select, select_value
 from sessiondb.schema.search import BLOCK_BITS
-from sessiondb.texts import KINDS
+from sessiondb.texts import KINDS, Texts
 
-TextRow = tuple[Any, ...]
-"""A slot's key, then a spaced text or None for each kind."""
+TextRow = tuple[int, Texts]
+"""A slot's key, and its spaced texts."""
 
 IN_BLOCK: Final = (1 << BLOCK_BITS) - 1
 
@@ -71,11 +71,12 @@ def write_texts(db: apsw.Connection, texts: Sequence[TextRow]) -> None:
     numbers = _Numbers(db)
     results: list[tuple[Any, ...]] = []
     others: list[tuple[Any, ...]] = []
-    for key, result, *kinds in texts:
-        if result is None:
-            others.append((numbers.of(key), *kinds))
+    for key, kinds in texts:
+        number = numbers.of(key)
+        if "result" in kinds:
+            results.append((number, kinds["result"]))
         else:
-            results.append((numbers.of(key), result))
+            others.append((number, *map(kinds.get, OTHER_KINDS)))
     _insert(db, INSERT_MANY_TEXTS, INSERT_TEXTS, others)
     _insert(db, INSERT_MANY_RESULTS, INSERT_RESULT, results)
 

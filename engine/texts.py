@@ -11,12 +11,10 @@ calls' names and arguments; what users and assistants say; their thinking; summa
 extensions say or keep; commands that users ran and what came out; labels; names of sessions; whatever else is text in
 an entry, such as a system prompt."""
 
-RESULT, CALL, TEXT, THINKING, SUMMARY, CUSTOM, BASH, LABEL, NAME, OTHER = range(len(KINDS))
+Texts = dict[str, str]
+"""By kind. Parts of a kind are joined by newlines."""
 
-Texts = list[str | None]
-"""One for each kind, in their order. Parts of a kind are joined by newlines."""
-
-_Parts = dict[int, list[str]]
+_Parts = dict[str, list[str]]
 
 NO_TEXT: Final = frozenset(
     {"type", "id", "parentId", "timestamp", "provider", "model", "modelId", "targetId", "fromId", "firstKeptEntryId",
@@ -26,20 +24,20 @@ NO_TEXT: Final = frozenset(
 
 SIGNATURES: Final = frozenset({"thinkingSignature", "textSignature", "thoughtSignature", "signature"})
 
-PLACES: Final[dict[str, dict[str, int]]] = {
-    "compaction": {"summary": SUMMARY, "shortSummary": SUMMARY},
-    "branch_summary": {"summary": SUMMARY},
-    "custom": {"customType": CUSTOM, "data": CUSTOM},
-    "custom_message": {"customType": CUSTOM, "content": CUSTOM, "details": CUSTOM},
-    "label": {"label": LABEL},
-    "session_info": {"name": NAME},
-    "title_change": {"title": NAME, "previousTitle": NAME},
+PLACES: Final[dict[str, dict[str, str]]] = {
+    "compaction": {"summary": "summary", "shortSummary": "summary"},
+    "branch_summary": {"summary": "summary"},
+    "custom": {"customType": "custom", "data": "custom"},
+    "custom_message": {"customType": "custom", "content": "custom", "details": "custom"},
+    "label": {"label": "label"},
+    "session_info": {"name": "name"},
+    "title_change": {"title": "name", "previousTitle": "name"},
 }
 """Where entries that are no messages have their texts; what is not named here is `other`."""
 
 
-def texts_of(entry: dict[str, Any]) -> Texts | None:
-    """The texts of an entry, or of a header or title slot; None when there are none."""
+def texts_of(entry: dict[str, Any]) -> Texts:
+    """The texts of an entry, or of a header or title slot."""
     kind = entry.get("type")
     parts: _Parts = {}
     if kind == "message":
@@ -47,24 +45,13 @@ def texts_of(entry: dict[str, Any]) -> Texts | None:
         if type(message) is dict:
             _take_message(parts, message)
     elif kind in ("session", "title"):
-        _take(parts, NAME, entry.get("title"))
+        _take(parts, "name", entry.get("title"))
     else:
         places = PLACES.get(kind, {}) if type(kind) is str else {}
         for key, value in entry.items():
             if key not in NO_TEXT:
-                _take(parts, places.get(key, OTHER), value)
-    if not parts:
-        return None
-    texts: Texts = [None] * len(KINDS)
-    for at, strings in parts.items():
-        texts[at] = strings[0] if len(strings) == 1 else "\n".join(strings)
-    return texts
-
-
-def text_said(entry: dict[str, Any]) -> str:
-    """What was said in a message, without thinking, tool calls and images."""
-    texts = texts_of(entry)
-    return (texts and texts[TEXT]) or ""
+                _take(parts, places.get(key, "other"), value)
+    return {kind: texts[0] if len(texts) == 1 else "\n".join(texts) for kind, texts in parts.items()}
 
 
 def _take_message(parts: _Parts, message: dict[str, Any]) -> None:
@@ -72,37 +59,37 @@ def _take_message(parts: _Parts, message: dict[str, Any]) -> None:
     if role == "toolResult":
         for block in _blocks(message.get("content")):
             is_text = type(block) is dict and block.get("type") == "text"
-            _take(parts, RESULT, block.get("text") if is_text else block)
+            _take(parts, "result", block.get("text") if is_text else block)
     elif role in ("bashExecution", "pythonExecution"):
         for key in ("command", "code", "output"):
-            _take(parts, BASH, message.get(key))
+            _take(parts, "bash", message.get(key))
     else:
-        _take_content(parts, CUSTOM if role in ("custom", "hookMessage") else TEXT, message.get("content"))
+        _take_content(parts, "custom" if role in ("custom", "hookMessage") else "text", message.get("content"))
         if "errorMessage" in message:
-            _take(parts, TEXT, message["errorMessage"])
+            _take(parts, "text", message["errorMessage"])
         if "summary" in message:
-            _take(parts, SUMMARY, message["summary"])
+            _take(parts, "summary", message["summary"])
 
 
 def _blocks(content: Any) -> list[Any]:
     return content if type(content) is list else [content]
 
 
-def _take_content(parts: _Parts, kind: int, content: Any) -> None:
+def _take_content(parts: _Parts, kind: str, content: Any) -> None:
     for block in _blocks(content):
         what = block.get("type") if type(block) is dict else None
         if what == "text":
             _take(parts, kind, block.get("text"))
         elif what == "thinking":
-            _take(parts, THINKING, block.get("thinking"))
+            _take(parts, "thinking", block.get("thinking"))
         elif what == "toolCall":
-            _take(parts, CALL, block.get("name"))
-            _take(parts, CALL, block.get("arguments"))
+            _take(parts, "call", block.get("name"))
+            _take(parts, "call", block.get("arguments"))
         elif what != "image":
             _take(parts, kind, block)
 
 
-def _take(parts: _Parts, kind: int, value: Any) -> None:
+def _take(parts: _Parts, kind: str, value: Any) -> None:
     """Add each string in a value, in order; keys are no texts, nor are signatures and an image's bytes."""
     if type(value) is str:
         if value:

@@ -95,12 +95,14 @@ def test_names_of_sessions_are_found_wherever_they_stand(store: Store, tmp_path:
 
 def test_names_and_ids_of_things_are_no_texts() -> None:
     image = {"type": "image", "data": "aGVsbG8=", "mimeType": "image/png"}
-    texts = texts_of({"type": "message", "id": "abc", "message": {"role": "user", "content": [image, "plain"]}})
-    assert texts is not None
-    assert [text for text in texts if text] == ["plain"]
-    assert texts_of({"type": "model_change", "id": "x", "parentId": None, "timestamp": "t", "model": "a/b"}) is None
-    assert texts_of({"type": "message", "message": None}) is None
-    assert texts_of({"type": ["odd"], "content": {"deep": ["here"]}}) == [None] * 9 + ["here"]
+    message = {"role": "user", "content": [image, "plain"]}
+    assert texts_of({"type": "message", "id": "abc", "message": message}) == {"text": "plain"}
+    assert texts_of({"type": "model_change", "id": "x", "parentId": None, "timestamp": "t", "model": "a/b"}) == {}
+    assert texts_of({"type": "message", "message": None}) == {}
+    assert texts_of({"type": ["odd"], "content": {"deep": ["here"]}}) == {"other": "here"}
+    blocks = [{"type": "toolCall", "name": "odd"}, "plain", {"type": "text", "text": "t"}]
+    result = {"role": "toolResult", "content": blocks}
+    assert texts_of({"type": "message", "message": result}) == {"result": "toolCall\nodd\nplain\nt"}
 
 
 # -- narrowing -------------------------------------------------------------------------------------------------------
@@ -278,7 +280,7 @@ def test_the_golden_files_are_found_by_their_own_words(store: Store) -> None:
     store.import_paths([GOLDEN])
     for info in store.sessions(superseded=True):
         for said in store.entries(info):
-            texts = [text for text in (texts_of(said) or []) if text] if type(said) is dict else []
+            texts = texts_of(said).values() if type(said) is dict else []
             words = [word for text in texts for word in text.split() if word.isalnum() and word.isascii()][:5]
             if words:
                 found = store.search(" ".join(words), session=info, limit=None).hits

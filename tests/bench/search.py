@@ -36,7 +36,7 @@ def import_indexed(corpus: Path, database: Path, what: str) -> dict[str, float]:
     def without_results(entry: dict[str, Any]) -> Any:
         message = entry.get("message")
         is_result = type(message) is dict and message.get("role") == "toolResult"
-        return None if is_result or what == "none" else texts_of(entry)
+        return {} if is_result or what == "none" else texts_of(entry)
 
     if what != "everything":
         lines.texts_of = without_results  # type: ignore[attr-defined]  # imported there
