@@ -28,7 +28,7 @@ PAGE_SIZE = 8192
 SELECT_TABLES = """
 SELECT s.sql
 FROM pragma_table_list t CROSS JOIN sqlite_schema s ON s.name = t.name
-WHERE t.schema = 'main' AND t.type IN ('table', 'virtual') AND s.sql IS NOT NULL
+WHERE t.schema = 'main' AND t.type IN ('table', :virtual) AND s.sql IS NOT NULL
 ORDER BY s.name
 """
 
@@ -109,11 +109,15 @@ def open_foreign(path: Path) -> apsw.Connection:
     return db
 
 
-def open_scratch(like: apsw.Connection) -> apsw.Connection:
-    """An empty database with the tables of another, in memory or in a file without a name; gone when it is closed."""
+def open_scratch(like: apsw.Connection, *, with_indices: bool = False) -> apsw.Connection:
+    """An empty database with the tables of another, in memory or in a file without a name; gone when it is closed.
+
+    `with_indices`: its full-text tables, too.
+    """
     scratch = apsw.Connection("")
-    for (create,) in select(like, SELECT_TABLES):
+    for (create,) in select(like, SELECT_TABLES, {"virtual": "virtual" if with_indices else "table"}):
         scratch.execute(create)
+    scratch.execute("BEGIN")  # what is written to it needs to be seen by nobody else, and is never kept
     return scratch
 
 

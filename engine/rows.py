@@ -19,7 +19,7 @@ from sessiondb.lineage import link_lineage, link_parents, naming
 from sessiondb.lines import DEPTH_SHIFT, ROOT_LEVEL, STATE_MASK, FaultRow, Indexer, Place, Rows, blob_references
 from sessiondb.metadata import Metadata
 from sessiondb.schema import LAST_SLOT, SLOT_BITS
-from sessiondb.text_index import DELETE_BLOCKS, delete_texts, write_texts
+from sessiondb.text_index import DELETE_BLOCKS, TextRow, delete_texts, write_texts
 from sessiondb.tree import SETTINGS
 from sessiondb.untangle import untangle
 
@@ -391,10 +391,15 @@ def rebuild(db: apsw.Connection, session_pk: int) -> None:
 
 def index_texts(db: apsw.Connection, session_pk: int) -> None:
     """Put what is said in a session's lines into the text index, which has nothing of it."""
+    write_texts(db, texts_of_session(db, session_pk))
+
+
+def texts_of_session(db: apsw.Connection, session_pk: int) -> list[TextRow]:
+    """What a session's lines give to the text index."""
     indexer = restart(db, session_pk)
     for line in read_lines(db, session_pk):
         indexer.add(line)
-    write_texts(db, indexer.take_rows().texts)
+    return indexer.take_rows().texts
 
 
 def _put_lines_by(

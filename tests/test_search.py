@@ -319,6 +319,7 @@ def test_a_session_that_is_being_imported_is_not_found_yet(store: Store) -> None
     store.connection.execute("UPDATE session SET staged_by = 'here 1 x'")
     assert store.search("heron").total == 0
     assert store.search("heron").hits == []
+    assert store.check() == []
     store.connection.execute("UPDATE session SET staged_by = NULL")
     assert store.search("heron").total == 1
 
