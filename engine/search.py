@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import apsw
 
 from sessiondb.connection import as_column, select, select_value
-from sessiondb.errors import BadQueryError
+from sessiondb.errors import BadQueryError, DamagedDatabaseError
 from sessiondb.jsonl import encode_entry
 from sessiondb.lines import read_slot
 from sessiondb.snippets import snippet_of
@@ -256,8 +256,15 @@ class _Asked:
 
 
 def _is_spelled(db: apsw.Connection, pk: int, terms: Iterable[Term]) -> bool:
-    said = "\n".join(text for _, text in _texts_of_slot(next(select(db, SELECT_HIT, {"pk": pk}))[-1])).casefold()
+    said = "\n".join(text for _, text in _texts_of_slot(_read_hit(db, pk)[-1])).casefold()
     return all(term.given.casefold() in said for term in terms)
+
+
+def _read_hit(db: apsw.Connection, pk: int) -> tuple[Any, ...]:
+    row = next(select(db, SELECT_HIT, {"pk": pk}), None)
+    if row is None:
+        raise DamagedDatabaseError(db.filename, "its text index has words of lines that are not there: `reindex` it")
+    return row
 
 
 def _texts_of_slot(raw: bytes) -> list[tuple[str, str]]:
@@ -268,11 +275,11 @@ def _texts_of_slot(raw: bytes) -> list[tuple[str, str]]:
 
 
 def _hit(db: apsw.Connection, pk: int, rank: float | None, terms: Sequence[Term], kinds: Sequence[str]) -> Hit:
-    session_pk, session, cwd, title, superseded, entry, *columns, raw = next(select(db, SELECT_HIT, {"pk": pk}))
+    session_pk, session, cwd, title, superseded, entry, *columns, raw = _read_hit(db, pk)
     entry_type, role, tool, model, time_ms = columns
     texts = [(kind, text) for kind, text in _texts_of_slot(raw) if not kinds or kind in kinds]
     spans = [spans_of(text, terms) for _, text in texts]
-    best = max(range(len(texts)), key=lambda at: (len(_terms_in(texts[at][1], terms)), -at))
+    best = max(range(len(texts)), key=lambda at: (len(_terms_in(texts[at][1], terms)), -at)) if len(texts) > 1 else 0
     snippet, marks = snippet_of(texts[best][1], spans[best], SNIPPET_SIZE)
     return Hit(
         session_pk, session, cwd, title, bool(superseded), pk, entry, entry_type or "session", role, tool, model,

@@ -44,6 +44,7 @@ from sessiondb.report import ImportReport, OnProgress
 from sessiondb.rows import SELECT_SESSIONS, rebuild, remove_abandoned
 from sessiondb.sessions import Filter, SessionInfo
 from sessiondb.sources import Sources
+from sessiondb.text_index import remove_strays
 from sessiondb.tree import Entry, TreeNode, build_tree
 from sessiondb.upgrade import require_current
 from sessiondb.verify import Verdict, verify_session
@@ -345,7 +346,8 @@ class Store:
     def reindex(self, session: SessionRef | None = None) -> int:
         """Derive everything that is stored beside the lines again, for one session or all; how many that were.
 
-        Each is one transaction; what others append meanwhile is kept.
+        Each is one transaction; what others append meanwhile is kept. With all of them what belongs to no session goes
+        from the text index, and the prompt history is indexed again.
         """
         self.require_writable()
         db = self.connection
@@ -354,6 +356,9 @@ class Store:
             for pk in keys:
                 with transaction(db):
                     rebuild(db, pk)
+            if session is None:
+                with transaction(db):
+                    remove_strays(db)
         return len(keys)
 
     def faults(self, session: SessionRef) -> list[dict[str, Any]]:

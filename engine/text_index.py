@@ -37,14 +37,26 @@ VALUES (?{', ?' * len(OTHER_KINDS)})
 
 INSERT_RESULT = "INSERT INTO result_fts (rowid, result) VALUES (?, ?)"
 
-ROWS_AT_ONCE: Final = 512
-"""In one statement: while it runs, another thread reads the next files."""
+FEW_ROWS: Final = 8
 
-INSERT_MANY_TEXTS = INSERT_TEXTS + f", (?{', ?' * len(OTHER_KINDS)})" * (ROWS_AT_ONCE - 1)
-INSERT_MANY_RESULTS = INSERT_RESULT + ", (?, ?)" * (ROWS_AT_ONCE - 1)
+VALUES_AT_ONCE: Final = 12_000
+"""In one statement. While it runs another thread reads the next files. FTS5 writes out what it has gathered whenever a
+statement with several rows begins, so there are few of them; more values take more memory."""
 
 DELETE_TEXT = "DELETE FROM entry_fts WHERE rowid = ?"
 DELETE_RESULT = "DELETE FROM result_fts WHERE rowid = ?"
+
+DELETE_STRAY_BLOCKS = "DELETE FROM text_block WHERE (first_pk >> 32) NOT IN (SELECT pk FROM session)"
+DELETE_STRAY_TEXTS = """
+DELETE FROM entry_fts WHERE rowid IN (
+  SELECT id FROM entry_fts_docsize WHERE (id >> 6) NOT IN (SELECT pk FROM text_block)
+)
+"""
+DELETE_STRAY_RESULTS = """
+DELETE FROM result_fts WHERE rowid IN (
+  SELECT id FROM result_fts_docsize WHERE (id >> 6) NOT IN (SELECT pk FROM text_block)
+)
+"""
 
 COUNT_STRAY_TEXTS = "SELECT count(*) FROM entry_fts_docsize WHERE (id >> 6) NOT IN (SELECT pk FROM text_block)"
 COUNT_STRAY_RESULTS = "SELECT count(*) FROM result_fts_docsize WHERE (id >> 6) NOT IN (SELECT pk FROM text_block)"
@@ -77,16 +89,21 @@ def write_texts(db: apsw.Connection, texts: Sequence[TextRow]) -> None:
             results.append((number, kinds["result"]))
         else:
             others.append((number, *map(kinds.get, OTHER_KINDS)))
-    _insert(db, INSERT_MANY_TEXTS, INSERT_TEXTS, others)
-    _insert(db, INSERT_MANY_RESULTS, INSERT_RESULT, results)
+    _insert(db, INSERT_TEXTS, others)
+    _insert(db, INSERT_RESULT, results)
 
 
-def _insert(db: apsw.Connection, many: str, one: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    whole = len(rows) - len(rows) % ROWS_AT_ONCE
-    for start in range(0, whole, ROWS_AT_ONCE):
-        db.execute(many, tuple(chain.from_iterable(rows[start : start + ROWS_AT_ONCE])))
-    for row in rows[whole:]:
-        db.execute(one, row)
+def _insert(db: apsw.Connection, one: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    if len(rows) < FEW_ROWS:  # a live append has one
+        for row in rows:
+            db.execute(one, row)
+        return
+    width = len(rows[0])
+    more = f", ({', '.join('?' * width)})"
+    at_once = VALUES_AT_ONCE // width
+    for start in range(0, len(rows), at_once):
+        part = rows[start : start + at_once]
+        db.execute(one + more * (len(part) - 1), tuple(chain.from_iterable(part)))
 
 
 def delete_texts(db: apsw.Connection, keys: Iterable[int]) -> None:
@@ -97,6 +114,13 @@ def delete_texts(db: apsw.Connection, keys: Iterable[int]) -> None:
             number = block << BLOCK_BITS | key & IN_BLOCK
             db.execute(DELETE_TEXT, (number,))
             db.execute(DELETE_RESULT, (number,))
+
+
+def remove_strays(db: apsw.Connection) -> None:
+    """Remove what belongs to no session, and index the prompts again; in the caller's transaction."""
+    for statement in (DELETE_STRAY_BLOCKS, DELETE_STRAY_TEXTS, DELETE_STRAY_RESULTS):
+        db.execute(statement)
+    db.execute("INSERT INTO history_fts (history_fts) VALUES ('rebuild')")
 
 
 def count_differing_words(db: apsw.Connection, other: apsw.Connection) -> int:

@@ -336,7 +336,7 @@ def test_a_history_out_of_step_with_its_index_is_found(store: Store) -> None:
     remember(store, "one", "two")
     store.connection.execute("INSERT INTO history_fts (history_fts, rowid, prompt) VALUES ('delete', 1, 'one')")
     assert store.check() != []
-    store.connection.execute("INSERT INTO history_fts (history_fts) VALUES ('rebuild')")
+    store.reindex()
     assert store.check() == []
 
 

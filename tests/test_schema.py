@@ -115,6 +115,9 @@ SCANS_ON_PURPOSE = {
     "sessiondb.text_index.COUNT_STRAY_TEXTS": "entry_fts_docsize",
     "sessiondb.check.COUNT_STRAY_RESULTS": "result_fts_docsize",
     "sessiondb.text_index.COUNT_STRAY_RESULTS": "result_fts_docsize",
+    "sessiondb.text_index.DELETE_STRAY_BLOCKS": "text_block",
+    "sessiondb.text_index.DELETE_STRAY_TEXTS": "entry_fts_docsize",
+    "sessiondb.text_index.DELETE_STRAY_RESULTS": "result_fts_docsize",
     "sessiondb.check.SELECT_PROMPTS": "history",
     "sessiondb.history_import.SELECT_SAID": "e",
     # in the order of an index, until there are enough

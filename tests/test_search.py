@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sessiondb import SessionManager, Store
-from sessiondb.errors import BadQueryError
+from sessiondb.errors import BadQueryError, DamagedDatabaseError
 from sessiondb.search import Hit
 from sessiondb.texts import KINDS, texts_of
 from tests.support import GOLDEN, OpenStore, dump, entry, header, write
@@ -305,13 +305,18 @@ def test_an_index_out_of_step_is_found_and_mended(store: Store, harm: str) -> No
     manager.append_message({"role": "toolResult", "toolName": "bash", "content": [{"type": "text", "text": "output"}]})
     store.connection.execute(harm)
     assert store.check() != []
-    if "99999999" in harm:
-        store.connection.execute("DELETE FROM entry_fts WHERE rowid = 99999999")
-    if "1 << 40" in harm:
-        store.connection.execute("DELETE FROM text_block WHERE first_pk = 1 << 40")
     assert store.reindex() == 1
     assert store.check() == []
     assert store.search("heron").total == 1
+
+
+def test_a_hit_without_its_line_is_damage_and_no_riddle(store: Store) -> None:
+    talk(live(store), "question heron", "answer")
+    store.connection.execute("INSERT INTO entry_fts (rowid, text) VALUES (99999999, 'stray')")
+    with pytest.raises(DamagedDatabaseError, match="reindex"):
+        store.search("stray")
+    store.reindex()
+    assert store.search("stray").total == 0
 
 
 def test_a_session_that_is_being_imported_is_not_found_yet(store: Store) -> None:

@@ -35,8 +35,10 @@ STATEMENTS = (
     """,
     "INSERT INTO entry_fts (entry_fts, rank) VALUES ('hashsize', 33554432)",
     "INSERT INTO entry_fts (entry_fts, rank) VALUES ('automerge', 8)",
+    "INSERT INTO entry_fts (entry_fts, rank) VALUES ('crisismerge', 1000)",
     "INSERT INTO result_fts (result_fts, rank) VALUES ('hashsize', 33554432)",
     "INSERT INTO result_fts (result_fts, rank) VALUES ('automerge', 8)",
+    "INSERT INTO result_fts (result_fts, rank) VALUES ('crisismerge', 1000)",
     """
     CREATE TABLE history (
       id INTEGER NOT NULL PRIMARY KEY, prompt TEXT NOT NULL, created_at INTEGER NOT NULL, cwd TEXT
