@@ -55,7 +55,7 @@ class DatabaseHome:
         self._end: _End | None = None
         self._absent_id: str | None = None  # looked for since the last append, and not there
         self._stored: tuple[apsw.Connection, _LiveTree] | None = None
-        self._made: live_rows.StoredPlace | None = None  # where the session ended when this home made it
+        self._made: live_rows.StoredPlace | None = None  # of a session that this home made: where it left its end
 
     @property
     def header(self) -> Entry:
@@ -84,10 +84,11 @@ class DatabaseHome:
     def tree(self) -> Tree:
         if self._pk is None or self._unwritten:
             return self._held
-        if self._stored is None or self._stored[0] is not self._db:  # another thread has another connection
-            tree = StoredTree(self._db, self._pk, self.dialect)
-            self._stored = self._db, _LiveTree(tree, self._restored, self._note_absent, self._errors)
-        return self._stored[1]
+        stored, db = self._stored, self._db
+        if stored is None or stored[0] is not db:  # another thread has another connection, and may come in between
+            tree = StoredTree(db, self._pk, self.dialect)
+            self._stored = stored = db, _LiveTree(tree, self._restored, self._note_absent, self._errors)
+        return stored[1]
 
     def _note_absent(self, entry_id: str) -> None:
         self._absent_id = entry_id
@@ -154,6 +155,7 @@ class DatabaseHome:
                 live_rows.set_pointer(db, self._pk, entries[-1]["id"])
                 return
             place = live_rows.extend_session(db, end.indexer, lines, end.place)
+            self._note_own_write(db)
         self._absent_id = None
         if place is not None:
             self._end = _End(end.indexer, place, is_outdated=False, named=entries[-1]["id"])
@@ -243,7 +245,13 @@ class DatabaseHome:
     def _replace(self, db: apsw.Connection, lines: Iterable[bytes]) -> None:
         indexer = rows.restart(db, self._require_pk())
         rows.replace_lines(db, indexer, (line.removesuffix(b"\n") + b"\n" for line in lines))
+        self._note_own_write(db)
         self._end = None
+
+    def _note_own_write(self, db: apsw.Connection) -> None:
+        """A session that this home made ends where it left it, unless others write to it."""
+        if self._made is not None:
+            self._made = live_rows.place_of(db, self._require_pk())
 
     def _require_pk(self) -> int:
         if self._pk is None:
@@ -277,7 +285,7 @@ class DatabaseHome:
         self._end = None
 
     def discard(self) -> None:
-        known = self._made if self._end is None or self._made is None else self._end.place
+        known = self._made
         self.close()
         if known is None or self._pk is None:
             return
@@ -367,16 +375,13 @@ def open_database_home(
     return home
 
 
-def import_database_home(
-    store: Store, path: str, *, durable: bool, dialect: Dialect | None = None
-) -> DatabaseHome:  # fmt: skip
-    """The home of the session in a file, imported unless the store has it. SessionImportError for no session."""
-    info, is_new = store.import_session(path, dialect=dialect)
-    home = open_database_home(store, info, durable=durable, dialect=dialect)
-    if is_new:
-        with sqlite_errors(str(store.database)):
-            home._made = live_rows.place_of(store.connection, info.pk)
-    return home
+def import_database_home(store: Store, path: str, *, durable: bool) -> DatabaseHome:
+    """The home of the session in a file, imported unless the store has it. SessionImportError for no session.
+
+    What was imported stays, whatever becomes of the home: others may have found it by now, and importing it again
+    changes nothing.
+    """
+    return open_database_home(store, store.import_session(path), durable=durable)
 
 
 def _read_header(db: apsw.Connection, session_pk: int, dialect: Dialect, session_id: str) -> Entry | None:

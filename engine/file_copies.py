@@ -16,7 +16,7 @@ def copy_path(storage: SessionStorage, source: str, folder: str) -> str:
 
     A file that lies there already is its own copy.
     """
-    return next(path for path in _names(source, folder) if _is_same(source, path) or not storage.exists(path))
+    return next(path for path in _names(source, folder) if _is_same(source, path) or not _is_taken(storage, path))
 
 
 def copy_into(storage: SessionStorage, source: str, folder: str) -> tuple[str, bool]:
@@ -60,9 +60,14 @@ def _is_same(source: str, path: str) -> bool:
         return False
 
 
+def _is_taken(storage: SessionStorage, path: str) -> bool:
+    is_link = isinstance(storage, FileSessionStorage) and os.path.islink(path)  # noqa: PTH114 - paths are text here
+    return is_link or storage.exists(path)
+
+
 def _take_name(storage: SessionStorage, path: str) -> bool:
     """Whether the name was free and is now ours; another process may look for one, too."""
-    if storage.exists(path):
+    if _is_taken(storage, path):
         return False
     if isinstance(storage, FileSessionStorage):
         storage.ensure_dir(Path(path).parent)

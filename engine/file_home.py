@@ -14,7 +14,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any, Final
 
 from sessiondb import size_control
@@ -70,6 +69,7 @@ class FileHome:
         self._writer: SessionStorageWriter | None = None
         self._error: SessionWriteError | None = None
         self._refused: NotSupportedError | None = None
+        self._asides: list[str] = []  # where this home put bytes that it could not keep
         self.undo: Callable[[], object] | None = None
         """What `discard` does to the file; None for one that was there before."""
 
@@ -215,6 +215,12 @@ class FileHome:
         self._content.add(raw)
         self._seen, self._keeps_bytes = self._stat(), keeps_bytes
 
+    def remove(self) -> None:
+        """Remove the file, wherever it is by now, and what was put beside it."""
+        for aside in self._asides:
+            self._storage.unlink(aside)
+        self._storage.unlink(self.path)
+
     def note_copy(self) -> None:
         """The file was copied here for this session: `discard` removes it, whatever has become of it."""
         earlier = self.undo
@@ -222,7 +228,7 @@ class FileHome:
         def undo() -> None:
             if earlier is not None:
                 earlier()
-            self._storage.unlink(self.path)
+            self.remove()
 
         self.undo = undo
 
@@ -282,7 +288,7 @@ class FileHome:
             self._require_unchanged()
             self._close_writer()
             if not self._keeps_bytes:
-                put_aside(self._storage, self.path)
+                self._asides.append(put_aside(self._storage, self.path))
                 self._keeps_bytes = True
             session = SessionLines(self.header, self.tree.entries(), self._others, self._title_slot)
             self._storage.ensure_dir(os.path.dirname(self.path))  # noqa: PTH120
@@ -377,7 +383,7 @@ def new_file_home(
         note(metadata, entry)
     session = SessionLines(header, kept, title_slot=title_slot)
     home = FileHome(path, folder, storage, blobs, session, metadata, durable=durable)
-    home.undo = partial(storage.unlink, path)
+    home.undo = home.remove
     return home
 
 

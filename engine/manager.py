@@ -77,6 +77,7 @@ class SessionManager:
         self._leaf_id: str | None = None
         self._dialect = home.dialect
         self._ids = where.ids(self._dialect)
+        self._is_beside = False  # made beside another manager's session, and not live yet
 
     # -- opening -------------------------------------------------------------------------------------------------
 
@@ -292,23 +293,25 @@ class SessionManager:
         new afterwards go beside that.
         """
         where = replace(self._where, unmarked=self._dialect, in_memory=False)
-        if where.store is not None:
-            return self._open(where, path_or_ref, cwd)
+        if where.store is not None:  # it keeps its own dialect: another one would be written to it
+            return self._open(replace(where, dialect=None), path_or_ref, cwd)._beside_another()
         path = _path_of(where, path_or_ref, self._cwd)
-        return self._at_path(replace(where, session_dir=os.path.dirname(path)), path, cwd)  # noqa: PTH120
+        folder = os.path.dirname(path)  # noqa: PTH120
+        return self._at_path(replace(where, session_dir=folder), path, cwd)._beside_another()
 
     def imported(self, path: AnyPath, *, cwd: str | None = None) -> SessionManager:
         """A manager of the session in a file elsewhere, taken in where this one's sessions are; that file is only read.
 
         A database imports it (SessionImportError for a file without a session). A folder gets a copy under a name that
-        is free, unless the file lies there already. In memory it is read.
+        is free, unless the file lies there already. In memory it is read. `discard` removes a copy; a database keeps
+        what it has imported.
         """
         where, source = replace(self._where, unmarked=self._dialect), str(absolute(path))
         if where.store is not None:
-            home = import_database_home(where.store, source, durable=where.durable, dialect=where.dialect)
-            return self._with_home(where, home, cwd)
+            home = import_database_home(where.store, source, durable=where.durable)
+            return self._with_home(where, home, cwd)._beside_another()
         if not isinstance(self._home, FileHome):
-            return self._at_path(where, source, cwd)
+            return self._at_path(where, source, cwd)._beside_another()
         copy, is_new = copy_into(where.files, source, self._home.folder)
         try:
             manager = self._at_path(replace(where, session_dir=self._home.folder), copy, cwd)
@@ -319,7 +322,7 @@ class SessionManager:
         if is_new:
             assert isinstance(manager._home, FileHome)
             manager._home.note_copy()
-        return manager
+        return manager._beside_another()
 
     def import_target(self, path: AnyPath) -> str:
         """What `imported` will open: the path of the copy, or of the file itself where there is none.
@@ -331,6 +334,15 @@ class SessionManager:
             raise SessionImportFileNotFoundError(source)
         return copy_path(self._where.files, source, self._home.folder) if isinstance(self._home, FileHome) else source
 
+    def cwd_stored_in(self, path: AnyPath) -> str | None:
+        """The working directory that the header of a session file names; None without one. Nothing is written."""
+        try:
+            session = replace(self._where, store=None).read_file(str(absolute(path)))
+        except OSError:  # whoever opens it is told
+            return None
+        cwd = None if session is None or session.header is None else session.header.get("cwd")
+        return cwd if type(cwd) is str else None
+
     def become(self, other: SessionManager) -> None:
         """Go on with the session of another manager, made beside this one, in its place; that one is of no use then.
 
@@ -338,11 +350,22 @@ class SessionManager:
         """
         self._leave(self._home)
         self.__dict__.update(other.__dict__)
+        self.keep()
+
+    def keep(self) -> None:
+        """Let a session that was made beside another be as any other: it is used from now on."""
+        self._is_beside = False
         self.note_use()
 
     def discard(self) -> None:
-        """Take back what was made for a session beside another, which nobody has used: what is new of it goes again."""
-        self._home.discard()
+        """Take back what was made for a session beside another that was not kept: what is new of it goes again.
+
+        Of any other session nothing goes; it is closed.
+        """
+        if self._is_beside:
+            self._home.discard()
+        else:
+            self._home.close()
 
     def note_use(self) -> None:
         """Remember the session as the one last used here, where the client does so; "continue" goes on with that."""
@@ -357,9 +380,13 @@ class SessionManager:
         home = self._home.beside(header, copies, title_slot=_title_slot(self._dialect, header))
         if write:
             home.write_held()
-        manager = SessionManager(self._where, home, self._cwd if cwd is None else cwd)
+        manager = type(self)(self._where, home, self._cwd if cwd is None else cwd)
         manager._begin(write=False)
-        return manager
+        return manager._beside_another()
+
+    def _beside_another(self) -> SessionManager:
+        self._is_beside = True
+        return self
 
     @staticmethod
     def _leave(home: Home) -> None:
@@ -656,6 +683,10 @@ class SessionManager:
     def is_saved(self) -> bool:
         """Whether others can find the session: its file or row is there."""
         return self._home.is_written
+
+    def is_in_database(self) -> bool:
+        """Whether the session lives in a store."""
+        return self._where.store is not None and not self._where.in_memory
 
     def is_persisted(self) -> bool:
         """Whether the session has a place outside of memory."""

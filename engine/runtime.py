@@ -61,7 +61,7 @@ log = logging.getLogger("sessiondb")
 
 T = TypeVar("T")
 
-_TURNS: ContextVar[tuple[object, ...]] = ContextVar("replacements that the running code is part of", default=())
+_TURNS: ContextVar[tuple[_Turn, ...]] = ContextVar("replacements that the running code is part of", default=())
 
 
 async def create_agent_session_runtime(
@@ -97,7 +97,7 @@ class AgentSessionRuntime:
         self._rebind_session: RebindSession | None = None
         self._before_session_invalidate: BeforeSessionInvalidate | None = None
         self._lock = asyncio.Lock()
-        self._turn: object = None  # stands for the replacement that runs
+        self._turn: _Turn | None = None  # the replacement that runs
         self._ending: _Ending | None = None  # how far the end of the session in _result is
         self._lost: BaseException | None = None  # why no session is live
         self._must_reload = self._must_rebind = False
@@ -208,7 +208,7 @@ class AgentSessionRuntime:
             target = await _in_thread(partial(manager.import_target, source))
             if await self._is_stopped(_before_switch("resume", target)):
                 return {"cancelled": True}
-            make = partial(manager.imported, source, cwd=_text(cwd_override))
+            make = partial(_imported, manager, source, _text(cwd_override), self.cwd)
             await self._replace("resume", _Target(make, fallback_cwd=self.cwd))
             await self._finish(None)
             return {"cancelled": False}
@@ -259,13 +259,13 @@ class AgentSessionRuntime:
         if self._turn in _TURNS.get():
             raise ReplacementInProgressError(call)
         async with self._lock:
-            self._turn = object()
-            token = _TURNS.set((*_TURNS.get(), self._turn))
+            turn = self._turn = _Turn()
+            token = _TURNS.set((*(other for other in _TURNS.get() if not other.is_over), turn))
             try:
                 yield
             finally:
                 _TURNS.reset(token)
-                self._turn = None
+                turn.is_over, self._turn = True, None
 
     async def _is_stopped(self, event: SessionEvent) -> bool:
         answer = await self._emit(event)
@@ -289,6 +289,7 @@ class AgentSessionRuntime:
             await self._give_up(target, error)
             raise
         self._go_live(result)
+        await _in_thread(target.keep)
 
     async def _give_up(self, target: _Target, error: BaseException) -> None:
         if self._ending is not None:
@@ -329,8 +330,11 @@ class AgentSessionRuntime:
         self._must_reload = True
         try:
             await _awaited(setup(self._manager))
-        except Exception:
-            await self._finish(None)  # the session is live, whatever the host makes of the error
+        except Exception as error:
+            try:
+                await self._finish(None)  # the session is live, whatever the host makes of the error
+            except Exception as another:  # noqa: BLE001 - the first one is told
+                error.add_note(f"and when the session was bound: {another!r}")
             raise
 
     async def _finish(self, with_session: WithSession | None) -> None:
@@ -338,7 +342,11 @@ class AgentSessionRuntime:
         session = self._result.session
         if self._must_reload:
             context = await _in_thread(self._manager.build_session_context)
-            await _awaited(cast("ReloadingSession", session).set_messages(context["messages"]))
+            try:
+                await _awaited(cast("ReloadingSession", session).set_messages(context["messages"]))
+            except Exception:
+                self._must_reload = False  # it was tried; what failed must not keep the session from being bound
+                raise
             self._must_reload = False
         if self._must_rebind:
             if self._rebind_session is not None:
@@ -355,7 +363,6 @@ class AgentSessionRuntime:
         }  # fmt: skip
         try:
             await self._end({"type": "session_shutdown", "reason": "resume", "targetSessionFile": live.session_file})
-            await _in_thread(manager.note_use)
             result = await self._create(manager, self._result.services.cwd, event)
         except BaseException as error:
             self._lost = error
@@ -389,13 +396,27 @@ class AgentSessionRuntime:
 
     async def _reported(self, event: str, call: Callable[[], Any]) -> Any:
         """What the host's code returns; None when it raises, which is reported and stops nothing."""
+        asked = _times_cancelled()
         try:
             return await _awaited(call())
-        except Exception as error:
-            log.warning("%s: %s", event, error, exc_info=error)
-            text = str(error) or type(error).__name__
-            self._handler_errors.append({"type": "handler_error", "event": event, "error": text})
-            return None
+        except asyncio.CancelledError as error:
+            if _times_cancelled() > asked:
+                raise
+            self._report(event, error)  # of some task that the host's code waited for
+        except Exception as error:  # noqa: BLE001 - the host's code must not stop the order of the steps
+            self._report(event, error)
+        return None
+
+    def _report(self, event: str, error: BaseException) -> None:
+        log.warning("%s: %s", event, error, exc_info=error)
+        text = str(error) or type(error).__name__
+        self._handler_errors.append({"type": "handler_error", "event": event, "error": text})
+
+
+class _Turn:
+    """One replacement, running or over."""
+
+    is_over = False
 
 
 @dataclass(slots=True)
@@ -440,10 +461,13 @@ class _Target:
             _require_cwd(self._made, self._fallback_cwd)
 
     def take_place(self) -> None:
-        self.made.note_use()
         if self._within is not None:
             self._before = copy(self._within)
             self._within.become(self.made)
+
+    def keep(self) -> None:
+        """It is live now."""
+        self.manager.keep()
 
     def discard(self) -> None:
         """Leave nothing of it."""
@@ -493,6 +517,15 @@ def _forked(manager: SessionManager, leaf_id: str | None, cwd: str) -> SessionMa
         raise SessionForkError from error
 
 
+def _imported(manager: SessionManager, source: str, cwd: str | None, fallback_cwd: str) -> SessionManager:
+    """A database keeps what it has imported, so the directory is looked for before."""
+    if manager.is_in_database():
+        folder = manager.cwd_stored_in(source) if cwd is None else cwd
+        if folder and not os.path.isdir(folder):  # noqa: PTH112 - never raises
+            raise MissingSessionCwdError(source, folder, fallback_cwd)
+    return manager.imported(source, cwd=cwd)
+
+
 def _text(path: AnyPath | None) -> str | None:
     return None if path is None else os.fspath(path)
 
@@ -503,6 +536,11 @@ def _before_switch(reason: Literal["new", "resume"], target: str | None) -> Sess
 
 async def _awaited(value: T | Awaitable[T]) -> T:
     return await value if inspect.isawaitable(value) else value
+
+
+def _times_cancelled() -> int:
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 async def _in_thread(call: Callable[[], T]) -> T:

@@ -31,7 +31,7 @@ class SessionBeforeForkEvent(TypedDict):
 
 
 class SessionShutdownEvent(TypedDict):
-    """The live session ends; `targetSessionFile` is the path or id of the next, and left out when there is none."""
+    """The live session ends; `targetSessionFile` is the path or id of the next, None in memory, left out at "quit"."""
 
     type: Literal["session_shutdown"]
     reason: Literal["new", "resume", "fork", "quit"]

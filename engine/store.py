@@ -168,8 +168,8 @@ class Store:
         options = Options(require_dialect(dialect), session_id, dry_run, on_progress)
         return self._import(roots, options, remember=not dry_run)
 
-    def import_session(self, path: str | os.PathLike[str], *, dialect: str | None = None) -> tuple[SessionInfo, bool]:
-        """Take in one session file; the session, and whether it is new. `refresh` does not look at the file again.
+    def import_session(self, path: str | os.PathLike[str], *, dialect: str | None = None) -> SessionInfo:
+        """Take in one session file, unless it is held; the session. `refresh` does not look at the file again.
 
         Raises SessionImportError, with the reason, for a file that cannot be taken in.
         """
@@ -179,7 +179,7 @@ class Store:
         report = self._import([file], Options(require_dialect(dialect)), remember=False)
         if report.skipped or report.files == 0:
             raise SessionImportError(str(file), report.skipped[0].reason if report.skipped else "no session file")
-        return self.session(file), report.imported > 0
+        return self.session(file)
 
     def refresh(self, *, on_progress: OnProgress | None = None) -> ImportReport:
         """Take in what grew or came under the roots of earlier imports; files that did not change cost a stat."""

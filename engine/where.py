@@ -202,7 +202,11 @@ class Where:
             if raw:
                 home.undo = partial(self.files.rename, put_aside(self.files, path), path)
             home.note_file(raw, keeps_bytes=True)
-            home.rewrite()
+            try:
+                home.rewrite()
+            except BaseException:
+                home.undo()
+                raise
         return home
 
     def resolve_file(self, ref: str, cwd: str) -> str:

@@ -32,7 +32,7 @@ from sessiondb import (
 )
 from sessiondb.breadcrumbs import read_breadcrumb
 from tests.runtime_host import EVENTS, Host
-from tests.support import OpenStore, header, write
+from tests.support import OpenStore, dump, header, write
 from tests.test_live_tree import Home, assistant, talk, user
 from tests.test_runtime_scenarios import foreign, known
 
@@ -71,6 +71,14 @@ def all_that_is_kept(host: Host) -> dict[str, Any]:
         return {session.id: host.home.store.entries(session) for session in store.sessions(superseded=True)}
     folders = [host.home.folder, host.root / "ext"]
     return {str(path): path.read_bytes() for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def assert_kept(host: Host, kept: dict[str, Any], *, imported: str) -> None:
+    """Nothing has come or gone; but a database keeps what was imported."""
+    after = all_that_is_kept(host)
+    if host.home.in_database:
+        after.pop(imported, None)
+    assert after == kept
 
 
 def state(manager: SessionManager) -> dict[str, Any]:
@@ -140,7 +148,7 @@ def test_when_the_factory_fails_no_session_is_live_until_recover_brings_the_old_
         assert len(set(accesses(host.runtime))) == 1
         with pytest.raises(SessionReplacementError):
             await host.runtime.new_session()
-        assert all_that_is_kept(host) == kept
+        assert_kept(host, kept, imported="b")
 
         del host.hooks["createRuntime"]
         host.log.clear()
@@ -428,6 +436,145 @@ def test_a_handler_that_raises_stops_nothing_and_is_reported(
     with caplog.at_level(logging.WARNING):
         played(act)
     assert len(caplog.records) == 4
+
+
+def test_a_task_that_the_host_cancels_itself_is_no_cancellation(host: Host) -> None:
+    async def act() -> None:
+        await started(host)
+        background = asyncio.create_task(asyncio.sleep(60))
+
+        async def stop_background(*_: Any) -> None:
+            background.cancel()
+            await background
+
+        host.hooks["session.dispose"] = host.hooks["session_shutdown"] = stop_background
+        assert await host.runtime.new_session() == {"cancelled": False}
+        assert [report["event"] for report in host.runtime.diagnostics] == ["session_shutdown", "dispose"]
+        await host.runtime.dispose()
+
+    played(act)
+
+
+def test_an_import_that_is_given_up_leaves_the_sessions_of_its_file_as_they_are(
+    tmp_path: Path, open_store: OpenStore
+) -> None:
+    host = Host(Home("database", tmp_path, open_store), tmp_path)
+    gone = str(tmp_path / "gone")
+
+    async def act() -> None:
+        path = Path(known(host, "a.jsonl", str(host.project)))
+        store = host.home.store
+        await host.start(host.home.open("ext"))
+        before = store.sessions(superseded=True)
+        moved = path.read_bytes().replace(str(host.project).encode(), gone.encode())
+        for content in (header("other", cwd=gone), moved):
+            path.write_bytes(content)
+            await unchanged_by(host, host.runtime.import_from_jsonl(path), MissingSessionCwdError)
+            assert store.sessions(superseded=True) == before
+
+    played(act)
+
+
+def test_only_what_was_made_beside_another_session_can_be_taken_back(host: Host) -> None:
+    manager = host.home.create(str(host.project), dialect="pi")
+    ids = conversation(manager)
+    branch, kept = manager.branched(ids[1]), manager.branched(ids[1])
+    kept.keep()
+    kept_ref, branch_ref = kept.get_session_file(), branch.get_session_file()
+    for each in (manager, branch, kept):
+        each.discard()
+    assert len(host.home.open(manager.get_session_file()).get_entries()) == 4
+    assert len(host.home.open(kept_ref).get_entries()) == 2
+    if host.home.in_database:
+        with pytest.raises(SessionNotFoundError):
+            host.home.open(branch_ref)
+    else:
+        assert not os.path.exists(branch_ref or "")
+
+
+def test_a_factory_that_writes_closes_and_fails_leaves_nothing_of_a_fork(host: Host) -> None:
+    def write_and_fail(given: dict[str, Any]) -> None:
+        given["session_manager"].append_message(user("half"))
+        given["session_manager"].close()
+        fail()
+
+    async def act() -> None:
+        ids = await started(host)
+        kept = all_that_is_kept(host)
+        host.hooks["createRuntime"] = write_and_fail
+        with pytest.raises(SessionReplacementError):
+            await host.runtime.fork(ids[3], "at")
+        assert all_that_is_kept(host) == kept
+
+    played(act)
+
+
+def test_what_is_put_aside_for_an_import_goes_with_it(in_files: Host) -> None:
+    host = in_files
+
+    async def act() -> None:
+        await host.start(None, conversation)
+        old = {"type": "session", "id": "old", "timestamp": "2025-01-01T00:00:00.000Z", "cwd": str(host.root / "gone")}
+        path = write(host.root / "ext/old.jsonl", dump(old), b'{"type":"message","x":"\xff"}\n')
+        await unchanged_by(host, host.runtime.import_from_jsonl(path), MissingSessionCwdError)
+
+    played(act)
+
+
+def test_an_invalid_file_that_cannot_be_written_over_stays(in_files: Host) -> None:
+    host, disk = in_files, FullDisk()
+
+    async def act() -> None:
+        await host.start(host.home.create(str(host.project), dialect="pi", storage=disk), conversation)
+        path = write(host.root / "ext/bad.jsonl", JUNK)
+
+        def put_aside_only(old: Any, new: Any) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(new))
+
+        real, renames = disk.rename, iter((put_aside_only,))
+        disk.rename = lambda old, new: next(renames, real)(old, new)  # type: ignore[method-assign]  # once
+        await unchanged_by(host, host.runtime.switch_session(path), OSError)
+
+    played(act)
+
+
+def test_what_setup_raises_is_told_first(host: Host) -> None:
+    async def act() -> None:
+        await started(host)
+        host.hooks["setMessages"] = lambda: (_ for _ in ()).throw(ValueError("no messages"))
+        with pytest.raises(FactoryError) as raised:
+            await host.runtime.new_session(setup=fail)
+        assert "no messages" in "".join(raised.value.__notes__)
+        del host.hooks["setMessages"]
+        await host.runtime.recover()
+        assert host.calls()[-1] == "rebindSession"
+
+    played(act)
+
+
+def test_a_manager_of_ones_own_class_stays_one(host: Host) -> None:
+    class Mine(SessionManager):
+        pass
+
+    manager = Mine.create(str(host.project), **host.home.options, dialect="pi")
+    ids = conversation(manager)
+    path = known(host, "a.jsonl")
+    for other in (manager.successor(), manager.branched(ids[1]), manager.opened(path), manager.imported(path)):
+        assert type(other) is Mine
+
+
+def test_a_switch_does_not_change_the_dialect_of_a_stored_session(tmp_path: Path, open_store: OpenStore) -> None:
+    host = Host(Home("database", tmp_path, open_store), tmp_path)
+
+    async def act() -> None:
+        other = host.home.create(str(host.project), dialect="xcsh")
+        conversation(other)
+        await host.start(host.home.create(str(host.project), dialect="pi"), conversation)
+        await host.runtime.switch_session(other.get_session_id())
+        assert host.manager.get_dialect() == "xcsh"
+        assert host.home.store.session(other.get_session_id()).dialect == "xcsh"
+
+    played(act)
 
 
 def test_host_code_may_be_synchronous(host: Host) -> None:
@@ -754,7 +901,7 @@ def test_a_cancellation_while_the_database_is_waited_for_leaves_nothing_behind(
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert state(host.manager) == before
-            assert all_that_is_kept(host) == kept
+            assert_kept(host, kept, imported="b")
 
     played(act)
 
@@ -876,6 +1023,8 @@ def test_an_import_takes_a_name_that_is_free_and_copies_byte_for_byte(in_files: 
         again = host.home.folder / "imp-1.jsonl"
         await host.runtime.import_from_jsonl(again)
         assert host.runtime.session.session_file == str(again)
+        (host.home.folder / "x.jsonl").symlink_to("nowhere")
+        assert host.manager.import_target(foreign(host, "x.jsonl")) == str(host.home.folder / "x-1.jsonl")
         link = host.root / "ext" / "imp-2.jsonl"
         link.symlink_to(host.home.folder / "imp-2.jsonl")
         await host.runtime.import_from_jsonl(link)
@@ -989,6 +1138,7 @@ def test_the_terminal_remembers_the_session_that_is_live(
         for replace in REPLACEMENTS.values():
             with pytest.raises(SessionReplacementError):
                 await replace(host, ids)
+            assert remembered() == live
             del host.hooks["createRuntime"]
             await host.runtime.recover()
             assert remembered() == live
