@@ -91,9 +91,11 @@ def ripgrep(phrase: str, corpus: Path) -> float:
 def run_once(corpus: Path, work: Path) -> dict[str, dict[str, float]]:
     outcome: dict[str, dict[str, float]] = {}
     for what in INDEXED:
-        database = str(work / f"{what}.db")
-        command = [sys.executable, __file__, "--step", what, "--corpus", str(corpus), "--work", database]
+        database = work / f"{what}.db"
+        command = [sys.executable, __file__, "--step", what, "--corpus", str(corpus), "--work", str(database)]
         outcome[what] = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+        if what != INDEXED[-1]:
+            database.unlink()  # or the system would write it out while the next one is made
     outcome["search"] = searches(work / "everything.db")
     if shutil.which("rg"):
         outcome["rg"] = {"rare": ripgrep(RARE, corpus), "common": ripgrep(COMMON, corpus)}
