@@ -94,7 +94,7 @@ def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "sessions"
     folder.mkdir()
     _write(folder / "alpha.jsonl", _header("alpha"), _said("a1", None, "Fix the parser", 1))
-    _write(folder / "bravo.jsonl", _header("bravo", "/srv/work"), _said("b1", None, "Write a poem", 2))
+    _write(folder / "bravo.jsonl", _header("bravo", "/srv/poems"), _said("b1", None, "Write a poem", 2))
     _write(folder / "charlie.jsonl", _header("charlie"), _said("c1", None, "Parse dates", 3))
     return folder
 
@@ -367,7 +367,7 @@ def test_verify_tells_equal_grown_changed_and_gone(run: Run, folder: Path) -> No
     assert re.search(r"^equal +4 ", run("verify").stdout, re.MULTILINE)
     with (folder / "alpha.jsonl").open("ab") as file:
         file.write(b'{"type":"custom"}\n' * 2)
-    _write(folder / "bravo.jsonl", _header("bravo", "/srv/work"), _said("b1", None, "Write a novel", 2))
+    _write(folder / "bravo.jsonl", _header("bravo", "/srv/poems"), _said("b1", None, "Write a novel", 2))
     (folder / "delta.jsonl").unlink()
     report = run("verify", code=1).stdout
     assert re.search(r"^grown +.*alpha\.jsonl: 2 more lines", report, re.MULTILINE)
@@ -437,8 +437,8 @@ def test_ls_puts_the_newest_activity_first_whatever_the_files_times(run: Run, fo
 @pytest.mark.parametrize(
     ("args", "ids"),
     [
-        (("--cwd", "/srv/work"), ["bravo"]),
-        (("--cwd", "/srv/../srv/work/"), ["bravo"]),
+        (("--cwd", "/srv/poems"), ["bravo"]),
+        (("--cwd", "/srv/../srv/poems/"), ["bravo"]),
         (("--query", "PARSE"), ["charlie", "alpha"]),
         (("--query", "nothing like it"), []),
         (("--since", "2025-03-14T09:02"), ["charlie", "bravo"]),

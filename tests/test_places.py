@@ -183,11 +183,11 @@ def session_file(folder: Path) -> Path:
 
 def test_a_breadcrumb_leads_back_to_the_session(tmp_path: Path) -> None:
     file = session_file(tmp_path)
-    assert write_breadcrumb(tmp_path / "agent", "/work/été", file, terminal="pts-3") is True
+    assert write_breadcrumb(tmp_path / "agent", "/proj/été", file, terminal="pts-3") is True
     crumb = tmp_path / "agent/terminal-sessions/pts-3"
-    assert crumb.read_text() == f"/work/été\n{file}\n"
-    assert read_breadcrumb(tmp_path / "agent", "/work/été", terminal="pts-3") == file
-    assert read_breadcrumb(tmp_path / "agent", "/work/sub/../été/", terminal="pts-3") == file
+    assert crumb.read_text() == f"/proj/été\n{file}\n"
+    assert read_breadcrumb(tmp_path / "agent", "/proj/été", terminal="pts-3") == file
+    assert read_breadcrumb(tmp_path / "agent", "/proj/sub/../été/", terminal="pts-3") == file
 
 
 def test_a_breadcrumb_is_its_owner_s_alone_and_replaced_whole(tmp_path: Path) -> None:
