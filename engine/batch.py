@@ -273,8 +273,7 @@ class Batch:
         pending.is_staged = True
         derived = indexer.take_rows()
         self._count_faults(pending, derived.faults)
-        self._texts += derived.texts
-        derived.texts = []
+        self._texts += derived.take_texts()
         rows.write_rows(self.db, derived)
         if pending.is_complete:
             self._complete(pending)

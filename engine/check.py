@@ -19,10 +19,6 @@ WHERE NOT EXISTS (
 )
 """
 
-SELECT_KEYS = "SELECT pk FROM session WHERE staged_by IS NULL ORDER BY pk"
-
-SELECT_STAGED_KEYS = "SELECT pk FROM session INDEXED BY ix_session_staged WHERE staged_by IS NOT NULL ORDER BY pk"
-
 SELECT_DERIVED = """
 SELECT id, dialect, dialect_reason, version, cwd, title, first_message, parent_session, created_ms, modified_ms,
        message_count, entry_count, line_count, slot_count, fault_count, byte_count, leaf_pk, fold
@@ -46,7 +42,6 @@ COUNT_ENTRIES_OF_NOBODY = """
 SELECT count(*) FROM entry
 WHERE session_pk NOT IN (SELECT pk FROM session) OR session_pk <> pk >> 32
 """
-
 
 COUNT_BLOCKS_OF_NOBODY = "SELECT count(*) FROM text_block WHERE (first_pk >> 32) NOT IN (SELECT pk FROM session)"
 
@@ -87,9 +82,9 @@ def find_problems(db: apsw.Connection) -> list[str]:
     with snapshot(db), closing(open_scratch(db, with_indices=True)) as index:
         index.executemany(INSERT_PROMPT, select(db, SELECT_PROMPTS))
         index.execute("INSERT INTO history_fts (history_fts) VALUES ('rebuild')")
-        for (pk,) in list(select(db, SELECT_KEYS)):
+        for (pk,) in list(select(db, rows.SELECT_SESSIONS)):
             problems += _check_session(db, pk, index)
-        for (pk,) in list(select(db, SELECT_STAGED_KEYS)):  # somebody imports them now: their words are there already
+        for pk, _ in list(select(db, rows.SELECT_STAGED)):  # somebody imports them now: their words are there already
             write_texts(index, rows.texts_of_session(db, pk))
         if wrong := count_differing_words(db, index):
             problems.append(f"{wrong} words of the text index differ from what the lines say; `reindex` mends it")
@@ -108,8 +103,7 @@ def _check_session(db: apsw.Connection, session_pk: int, index: apsw.Connection)
             indexer.add(line)
         indexer.blobs |= rows.kept_references(db, session_pk)
         derived_rows = indexer.take_rows()
-        write_texts(index, derived_rows.texts)
-        derived_rows.texts = []
+        write_texts(index, derived_rows.take_texts())
         rows.write_rows(scratch, derived_rows)
         rows.finish_session(scratch, indexer, digest=digest, imported_bytes=imported_bytes, now_ms=imported_ms)
         held, derived = _derived(db, session_pk), _derived(scratch, session_pk)

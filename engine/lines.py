@@ -71,6 +71,11 @@ class Rows:
     texts: list[TextRow] = field(default_factory=list)
     faults: list[FaultRow] = field(default_factory=list)
 
+    def take_texts(self) -> list[TextRow]:
+        """The texts, for a caller that writes them apart from the other rows."""
+        texts, self.texts = self.texts, []
+        return texts
+
 
 class Levels(Protocol):
     """Each slot's level, in the order of the slots."""

@@ -389,11 +389,6 @@ def rebuild(db: apsw.Connection, session_pk: int) -> None:
     finish_session(db, indexer, digest=digest, imported_bytes=imported_bytes, now_ms=imported_ms)
 
 
-def index_texts(db: apsw.Connection, session_pk: int) -> None:
-    """Put what is said in a session's lines into the text index, which has nothing of it."""
-    write_texts(db, texts_of_session(db, session_pk))
-
-
 def texts_of_session(db: apsw.Connection, session_pk: int) -> list[TextRow]:
     """What a session's lines give to the text index."""
     indexer = restart(db, session_pk)

@@ -199,9 +199,9 @@ class AgentSessionRuntime:
     async def import_from_jsonl(self, path: AnyPath, *, cwd_override: AnyPath | None = None) -> ReplacementResult:
         """Take in the session in a file elsewhere and go on with it; that file is only read.
 
-        A database imports it, a folder gets a copy under a name that is free, in memory it is read. What was made goes
-        again when the import fails. SessionImportFileNotFoundError, SessionImportError for no session (database), and
-        MissingSessionCwdError as from `switch_session`.
+        A database imports it, a folder gets a copy under a name that is free, in memory it is read. The copy goes again
+        when the import fails; a database keeps what it imported. SessionImportFileNotFoundError, SessionImportError for
+        no session (database), and MissingSessionCwdError as from `switch_session`.
         """
         async with self._replacing("import_from_jsonl"):
             manager, source = self._manager, str(absolute(path))

@@ -82,7 +82,8 @@ def _upgrade(db: apsw.Connection) -> None:
 def _index_texts(db: apsw.Connection) -> None:
     """Fill the text index from the lines, unless it was filled before."""
     from sessiondb import rows
+    from sessiondb.text_index import write_texts
 
     if not select_value(db, rows.IS_ANY_TEXT_INDEXED):
         for (session_pk,) in list(select(db, rows.SELECT_SESSIONS)):
-            rows.index_texts(db, session_pk)
+            write_texts(db, rows.texts_of_session(db, session_pk))

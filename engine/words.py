@@ -43,6 +43,7 @@ ACCENTS: Final = re.compile(
     "\ufe20-\ufe2f\U000e0100-\U000e01ef]"
 )
 
+
 class _Spaced(dict[str, str]):
     """What each character that is not plain becomes; filled as they come."""
 
@@ -84,7 +85,6 @@ PARTS: Final = re.compile(r'"([^"]*)"|([^\s"]+|")')
 
 WORD: Final = re.compile(f"[0-9A-Za-z\x80-\U0010ffff]+|[{re.escape(ASCII_SYMBOLS)}]")
 """A word of a spaced text."""
-
 
 PLAIN_WORD: Final = re.compile(f"[0-9A-Za-z{PLAIN}]+")
 

@@ -109,7 +109,6 @@ SCANS_ON_PURPOSE = {
     "sessiondb.importer.SELECT_ANY_SESSION": "session",
     "sessiondb.check.COUNT_LINES_OF_NOBODY": "line",
     "sessiondb.check.COUNT_ENTRIES_OF_NOBODY": "entry",
-    "sessiondb.check.SELECT_KEYS": "session",
     "sessiondb.check.COUNT_BLOCKS_OF_NOBODY": "text_block",
     "sessiondb.check.COUNT_STRAY_TEXTS": "entry_fts_docsize",
     "sessiondb.text_index.COUNT_STRAY_TEXTS": "entry_fts_docsize",

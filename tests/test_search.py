@@ -13,7 +13,7 @@ from sessiondb import SessionManager, Store
 from sessiondb.errors import BadQueryError, DamagedDatabaseError
 from sessiondb.search import Hit
 from sessiondb.texts import KINDS, texts_of
-from tests.support import GOLDEN, OpenStore, dump, entry, header, write
+from tests.support import GOLDEN, OpenStore, entry, header, write
 from tests.test_live_tree import assistant, talk, tool_call, user
 
 
@@ -376,4 +376,3 @@ def test_searching_while_another_thread_appends(open_store: OpenStore) -> None:
     thread.join()
     assert errors == []
     assert store.search("heron").total == 200
-    assert dump({}) == b"{}\n"
