@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -63,35 +64,36 @@ def test_the_commands_of_the_clone_are_targets_of_the_makefile() -> None:
     assert {"demo", "test", "test-slow", "lint"} <= set(named) <= targets
 
 
-def test_the_python_example_runs(
+@pytest.fixture
+def run_example(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    example, _, _ = blocks("python")
+) -> Callable[[int], str]:
+    """Runs one of the examples in Python, by its number from 0, in a folder of its own; what it printed."""
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     monkeypatch.chdir(tmp_path)
-    exec(compile(example, "README.md", "exec"), {})  # noqa: S102 - the example is ours
-    printed = capsys.readouterr().out.splitlines()
+
+    def run(number: int) -> str:
+        exec(compile(blocks("python")[number], "README.md", "exec"), {})  # noqa: S102 - the example is ours
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_the_python_example_runs(run_example: Callable[[int], str]) -> None:
+    printed = run_example(0).splitlines()
     assert printed[0] == "5 imported, 4 damaged lines kept"
     assert printed[-4:-2] == ["session_info Checkout off by one cent", "True"]
     assert printed[-2].startswith("019b8d3a-5c00-7a11-8c5e-1f2d3b4a5c6d c14c65aa Rounding each line moves the error")
     assert printed[-1] == "[{'answers': 15}]"
 
 
-def test_the_example_of_a_live_session_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, example, _ = blocks("python")
-    monkeypatch.chdir(tmp_path)
-    exec(compile(example, "README.md", "exec"), {})  # noqa: S102 - the example is ours
-    assert capsys.readouterr().out == "['user', 'assistant'] go to the model; 3 entries are kept\n"
+def test_the_example_of_a_live_session_runs(run_example: Callable[[int], str]) -> None:
+    assert run_example(1) == "['user', 'assistant'] go to the model; 3 entries are kept\n"
 
 
 def test_the_example_of_a_host_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_example: Callable[[int], str]
 ) -> None:
-    _, _, example = blocks("python")
-    (tmp_path / "tests").symlink_to(ROOT / "tests")
-    monkeypatch.chdir(tmp_path)
     asked: list[str] = []
 
     def answer(question: str) -> str:
@@ -99,10 +101,13 @@ def test_the_example_of_a_host_runs(
         return "yes"
 
     monkeypatch.setattr("builtins.input", answer)
-    exec(compile(example, "README.md", "exec"), {})  # noqa: S102 - the example is ours
+    assert run_example(2) == "22 entries on the screen\n"
     assert asked == [f"/srv/shop is gone. Go on in {tmp_path}? "]
-    assert capsys.readouterr().out == "22 entries on the screen\n"
     assert len(list((tmp_path / "sessions").iterdir())) == 1
+
+
+def test_every_python_example_is_run() -> None:
+    assert len(blocks("python")) == 3
 
 
 def test_the_demo_runs(environment: dict[str, str], tmp_path: Path) -> None:
